@@ -1,0 +1,83 @@
+"""The failures that cross the border of an activity, by type name.
+
+    HotspareError                 base: says what happened, to what, and what to do next
+    ├── FinalError                retrying cannot help
+    │   ├── UnknownNode           no inventory entry has this alias
+    │   ├── NotOurs               a quarantine, lease or tag belongs to somebody else
+    │   ├── PreconditionFailed    the world is not as the caller was told; nothing was done
+    │   ├── CapabilityMissing     this access or adapter cannot do that
+    │   ├── DeadlinePassed        the thing waited for did not happen in time
+    │   └── BadInput              the caller's data is wrong
+    └── TransientError            may work when tried again
+        ├── NodeUnreachable       no answer over the node's access
+        ├── ProviderBusy          throttled, 5xx, eventual consistency
+        └── TooLate               the attempt's own time is nearly up; it did not act
+
+Clients map library errors to these. `as_application_error` turns them into what Temporal shows and retries by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from temporalio.exceptions import ApplicationError
+
+
+class HotspareError(Exception):
+    """Base of all errors that Hotspare raises on purpose."""
+
+
+class FinalError(HotspareError):
+    """Retrying cannot help."""
+
+
+class UnknownNode(FinalError):
+    """No inventory entry has this alias; the message names the nearest."""
+
+
+class NotOurs(FinalError):
+    """A quarantine, lease or tag belongs to somebody else; it was left alone."""
+
+
+class PreconditionFailed(FinalError):
+    """The world is not as the caller was told; nothing was done."""
+
+
+class CapabilityMissing(FinalError):
+    """This access, adapter or instance type cannot do that."""
+
+
+class DeadlinePassed(FinalError):
+    """What was waited for did not happen in time."""
+
+
+class BadInput(FinalError):
+    """The caller's data is wrong; the message gives the place."""
+
+
+class TransientError(HotspareError):
+    """May work when tried again."""
+
+
+class NodeUnreachable(TransientError):
+    """No answer over the node's access."""
+
+
+class ProviderBusy(TransientError):
+    """The cloud provider throttled, failed or lags."""
+
+
+class TooLate(TransientError):
+    """The attempt's own time is nearly up, so it did not act: a timed-out attempt must never act late."""
+
+
+@contextmanager
+def as_application_error() -> Iterator[None]:
+    """Turn our errors into Temporal's: the class name is the failure type, final ones are not retried."""
+    try:
+        yield
+    except HotspareError as error:
+        raise ApplicationError(
+            str(error), type=type(error).__name__, non_retryable=isinstance(error, FinalError)
+        ) from error

@@ -1,0 +1,131 @@
+"""Starting and joining workflows from outside them: the durable door for reports, and the messages between incident and job.
+
+Workflow code cannot signal-with-start, so it asks these activities, which hold the Temporal client.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from activities.message import Message
+from activities.node import Report
+
+
+class StartIncident(Message):
+    """Input of RemediateNode. Only `node` (any alias) is required, so that a person can start one by hand with plain JSON.
+
+    `resolved` is filled by a caller that has already looked the node up; `report` makes the report durable with the start.
+    """
+
+    node: str
+    cluster: str = ""
+    report: Report | None = None
+    xid: int | None = None
+    what: str = ""
+
+
+class OpenIncident(Message):
+    """Report a fault of a known node: starts its incident, or joins the open one."""
+
+    cluster: str
+    instance_id: str
+    report: Report
+
+
+class NodeOut(Message):
+    """Incident to job: this node is out (or, with `restart_only`, healthy but the job must restart).
+
+    The incident answers later with exactly one of node_in or node_given_up.
+    """
+
+    incident: str
+    instance_id: str
+    node_name: str
+    reason: str
+    restart_only: bool = False
+
+
+class NodeIn(Message):
+    """Incident to job: `instance_id` may be used; it stands for `replaces` (the same id when the node itself was repaired)."""
+
+    incident: str
+    instance_id: str
+    node_name: str
+    replaces: str
+
+
+class NodeGivenUp(Message):
+    """Incident to job: nothing will come in place of this node without a person."""
+
+    incident: str
+    instance_id: str
+    reason: str
+
+
+class JobResumed(Message):
+    """Job to incident: how the recovery ended. `resumed` False means that a person owns the job now."""
+
+    job: str
+    resumed: bool
+    nodes: list[str] = []
+    step: int | None = None
+    lost_steps: int | None = None
+    reason: str = ""
+
+
+class FailedBurnIn(Message):
+    """Job to incident: the node that the incident supplied did not pass the burn-in."""
+
+    job: str
+    instance_id: str
+    evidence: str
+
+
+class JoinJob(Message):
+    """Start the recovery of a job, or join the one that runs."""
+
+    cluster: str
+    job: str
+    node_out: NodeOut
+
+
+class EnsureCluster(Message):
+    """Make sure that the cluster's keeper of slots and leases runs."""
+
+    cluster: str
+
+
+class Joined(Message):
+    """Which workflow took the message."""
+
+    workflow_id: str
+    started: bool = False
+
+
+class SurveyHolders(Message):
+    """Ask which of the fixed workflow ids of these nodes are open."""
+
+    cluster: str
+    instance_ids: list[str]
+
+
+class OpenHolders(Message):
+    """The open workflows among them."""
+
+    workflow_ids: list[str] = []
+
+
+class WorkflowGateway(Protocol):
+    """The Temporal client as activities and the intake see it. Raises ProviderBusy when the server does not confirm."""
+
+    async def report_fault(self, start: StartIncident, instance_id: str) -> Joined:
+        """Signal-with-start of RemediateNode: returns when the server has the report."""
+        ...
+
+    async def join_job(self, request: JoinJob) -> Joined: ...
+
+    async def ensure_cluster(self, cluster: str) -> Joined: ...
+
+    async def open_among(self, workflow_ids: list[str]) -> list[str]:
+        """Return those that are running, by describing each id (never by visibility)."""
+        ...

@@ -1,0 +1,82 @@
+"""Who the nodes are: one inventory resolves every alias (name, IP, host:port) to the EC2 instance id."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from temporalio import activity
+
+from activities.errors import as_application_error
+from activities.message import Message
+
+
+class Node(Message):
+    """One node of the cluster as the inventory knows it.
+
+    `instance_id` is the key everywhere. `host` is what the SSH configuration calls it. `spine` is the network spine or
+    rack where known, `zone` the availability zone: a spare near the job is chosen by them.
+    """
+
+    instance_id: str
+    name: str
+    ip: str = ""
+    host: str = ""
+    role: str = "worker"
+    instance_type: str = ""
+    zone: str = ""
+    spine: str = ""
+    state: str = "running"
+    gpus: int = 0
+
+
+class ResolveNode(Message):
+    """`alias` is any name of the node: instance id, node name, short host name, IP, or IP:port."""
+
+    cluster: str
+    alias: str
+
+
+class ListNodes(Message):
+    """Ask for the nodes of a cluster; empty `roles` means all but the head node."""
+
+    cluster: str
+    roles: list[str] = []
+
+
+class Nodes(Message):
+    """The answer to `ListNodes`."""
+
+    nodes: list[Node] = []
+
+
+class Inventory(Protocol):
+    """Where nodes are looked up."""
+
+    def resolve(self, cluster: str, alias: str) -> Node:
+        """Return the one node with this alias. Raises UnknownNode (with the nearest names) or BadInput (ambiguous)."""
+        ...
+
+    def list(self, cluster: str) -> list[Node]:
+        """Return every node of the cluster, head nodes included, terminated ones not."""
+        ...
+
+
+class InventoryActivities:
+    """Look-ups by workflows."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+
+    @activity.defn
+    def resolve_node(self, request: ResolveNode) -> Node:
+        """Find the node behind an alias."""
+        with as_application_error():
+            return self._inventory.resolve(request.cluster, request.alias)
+
+    @activity.defn
+    def list_nodes(self, request: ListNodes) -> Nodes:
+        """List the cluster's nodes by role."""
+        with as_application_error():
+            nodes = self._inventory.list(request.cluster)
+        wanted = request.roles or ["worker", "spare"]
+        return Nodes(nodes=[node for node in nodes if node.role in wanted])

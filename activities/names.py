@@ -1,0 +1,77 @@
+"""Every name that Hotspare writes outside itself: tags, search attributes, task queues, workflow ids, all on one prefix."""
+
+from __future__ import annotations
+
+PREFIX = "hotspare"
+
+# EC2 tags. `cluster` and `role` are set by whoever builds the cluster; the rest are ours to write and to remove.
+TAG_CLUSTER = f"{PREFIX}:cluster"
+TAG_ROLE = f"{PREFIX}:role"  # worker | spare | head
+TAG_QUARANTINE = f"{PREFIX}:quarantine"  # value: id of the incident that owns the quarantine
+TAG_LEASE = f"{PREFIX}:lease"  # value: id of the ReplaceNode workflow that uses this spare
+TAG_REPLACES = f"{PREFIX}:replaces"  # value: instance id of the node that this one stands in for
+TAG_FATE = f"{PREFIX}:fate"  # probation | retired
+TAG_SPINE = f"{PREFIX}:spine"  # network spine or rack, where the owner tells it
+
+ROLE_WORKER, ROLE_SPARE, ROLE_HEAD = "worker", "spare", "head"
+FATE_PROBATION, FATE_RETIRED = "probation", "retired"
+
+QUEUE_WORKFLOWS = PREFIX
+QUEUE_AWS = f"{PREFIX}-aws"
+QUEUE_SSH = f"{PREFIX}-ssh"
+QUEUE_SSH_SLOW = f"{PREFIX}-ssh-slow"
+QUEUE_NOTIFY = f"{PREFIX}-notify"
+
+# Search attributes: name -> Temporal type. Healing never depends on them.
+SEARCH_ATTRIBUTES = {
+    "HotspareCluster": "Keyword",
+    "HotspareNode": "Keyword",
+    "HotsparePhase": "Keyword",
+    "HotspareFault": "Keyword",
+    "HotspareOutcome": "Keyword",
+    "HotspareJob": "Keyword",
+    "HotspareCodes": "KeywordList",
+    "HotspareWaitsForPerson": "Bool",
+}
+
+WORKFLOW_REMEDIATE_NODE = "RemediateNode"
+WORKFLOW_RECOVER_JOB = "RecoverJob"
+WORKFLOW_BURN_IN = "BurnIn"
+WORKFLOW_REPLACE_NODE = "ReplaceNode"
+WORKFLOW_CLUSTER = "Cluster"
+WORKFLOW_SWEEP = "Sweep"
+
+
+def incident_id(cluster: str, instance_id: str) -> str:
+    """Workflow id of the one incident that a node can have open."""
+    return f"incident/{cluster}/{instance_id}"
+
+
+def job_id(cluster: str, job: str) -> str:
+    """Workflow id of the recovery of a job."""
+    return f"job/{cluster}/{job}"
+
+
+def burn_in_id(cluster: str, key: str) -> str:
+    """Workflow id of a burn-in; `key` names who asked and which round."""
+    return f"burn-in/{cluster}/{key}"
+
+
+def replace_id(cluster: str, replaced_instance_id: str) -> str:
+    """Workflow id of the replacement of a node."""
+    return f"replace/{cluster}/{replaced_instance_id}"
+
+
+def cluster_id(cluster: str) -> str:
+    """Workflow id of the keeper of slots, leases and freezes."""
+    return f"cluster/{cluster}"
+
+
+def unresolved_id(cluster: str, alias: str) -> str:
+    """Workflow id under which a machine's report about an unknown node is recorded."""
+    return f"unresolved/{cluster}/{alias}"
+
+
+def sweep_schedule_id(cluster: str) -> str:
+    """Id of the Schedule that starts sweeps."""
+    return f"sweep/{cluster}"

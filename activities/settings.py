@@ -1,0 +1,115 @@
+"""Settings of the activities: how nodes are reached, how the job is driven, how a burn-in is launched, where things are kept.
+
+Every number names its unit in the field, and its source in the description. `workers/settings.py` reads them from TOML.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Section(BaseModel):
+    """A section of the settings file: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AwsSettings(Section):
+    """Where EC2 is. Credentials and profile come from the usual AWS variables and files, never from here."""
+
+    region: str = Field("", description="AWS region; empty: from the environment or the AWS configuration file")
+    endpoint_url: str = Field("", description="Endpoint for closed networks; empty: the AWS default")
+
+
+class ListedNode(Section):
+    """A node named in the settings file instead of found by its tag."""
+
+    instance_id: str
+    name: str
+    host: str = ""
+    role: Literal["worker", "spare", "head"] = "worker"
+
+
+class InventorySettings(Section):
+    """Where nodes are found."""
+
+    source: Literal["ec2-tag", "list"] = Field("ec2-tag", description="ec2-tag: instances with the tag hotspare:cluster")
+    nodes: list[ListedNode] = Field([], description="The nodes, for source = list")
+    cache_s: float = Field(10.0, description="Seconds an inventory answer may be reused. Hotspare default: shorter than any step")
+
+
+class AccessSettings(Section):
+    """SSH access to nodes."""
+
+    ssh_config: Path = Field(Path("~/.ssh/config"), description="OpenSSH client configuration: host, port, user, key, known hosts")
+    connect_timeout_s: float = Field(10.0, description="TCP and SSH handshake. Hotspare default: a booted node answers in under 1 s")
+    command_deadline_s: float = Field(60.0, description="Short commands. Hotspare default: the probe's goal is 0.3 s")
+    output_limit: int = Field(65536, description="Characters kept of a command's output. Hotspare default: far below Temporal's 2 MiB")
+    cache_dir: str = Field(".cache/hotspare", description="Cache folder on the node, relative to the user's home")
+    python: str = Field("python3", description="Python 3.9 or newer on the node")
+    sudo: bool = Field(False, description="Prefix commands that need root with sudo -n")
+
+
+class JobSettings(Section):
+    """The job adapter. For `command`, each entry is an argument list run on the head node; {job}, {nodes}, {token}, {node}, {reason}
+    stand for one argument each and are never seen by a shell."""
+
+    adapter: Literal["command", "none"] = Field("none", description="none: nodes are healed, no job is resumed")
+    head: str = Field("", description="Alias of the head node on which the commands run")
+    find: list[str] = Field([], description="Prints the JSON status of the job that has {node} in its node set, or null")
+    status: list[str] = Field([], description="Prints the JSON status of {job}")
+    hold: list[str] = Field([], description="Stops {job} and keeps it stopped")
+    resume: list[str] = Field([], description="Starts {job} on {nodes} (comma-separated) from its last checkpoint, once per {token}")
+    command_deadline_s: float = Field(120.0, description="One job command. Hotspare default: a hold waits for ranks to end")
+    progress_deadline_s: float = Field(
+        1800.0, description="From resume to the first step past the checkpoint. Hotspare default: load of a 405B checkpoint is 130 s "
+        "(ByteCheckpoint, table 8), framework start-up up to 1,047 s (arXiv:2402.15627)",
+    )
+
+
+class BurnInSettings(Section):
+    """The all-reduce burn-in."""
+
+    launch_host: str = Field("", description="Alias of the host that runs mpirun; empty: the job's head node")
+    command: list[str] = Field(
+        ["mpirun", "-np", "{ranks}", "--host", "{hosts}", "all_reduce_perf", "-b", "1G", "-e", "16G", "-f", "4", "-g", "1", "-n", "20"],
+        description="Argument list of a group run; {ranks} and {hosts} (name:slots, comma-separated) stand for one argument each",
+    )
+    node_command: list[str] = Field(
+        ["all_reduce_perf", "-b", "1G", "-e", "16G", "-f", "4", "-g", "{gpus}", "-n", "20"],
+        description="Argument list of the one-node run of the deep re-test; {gpus} is the GPU count",
+    )
+    gpus_per_node: int = Field(8, description="Ranks a node. Source: 8 GPUs on every p4, p5 and p6 instance type")
+    deadline_s: float = Field(600.0, description="One group run. Source: gang limit of NVSentinel's preflight NCCL check, 600 s")
+    poll_s: float = Field(2.0, description="Seconds between looks at a run. Hotspare default")
+    floors_gbs: dict[str, float] = Field({}, description='Own bus-bandwidth floors, "type/nodes" = GB/s, over the shipped ones')
+
+
+class NotifySettings(Section):
+    """Where pages go."""
+
+    urls: list[str] = Field([], description="Each page is posted as JSON to each of these")
+    log: Path = Field(Path("pages.jsonl"), description="Each page is also appended to this file")
+    timeout_s: float = Field(10.0, description="One post. Hotspare default")
+
+
+class StoreSettings(Section):
+    """Where host memory and evidence are kept. Relative paths are relative to the settings file."""
+
+    host_memory: Path = Field(Path("host-memory.sqlite3"), description="SQLite file of host memory")
+    evidence_dir: Path = Field(Path("evidence"), description="Folder of evidence bundles")
+    evidence_limit_bytes: int = Field(20_000_000, description="Size limit of one bundle. Hotspare default: a bug report is about 5 MB")
+
+
+class EffectSettings(Section):
+    """Times around effects on the outside world."""
+
+    settle_s: float = Field(
+        240.0, description="How long an effect that may have been made is watched before it is made again. Source: EC2 ends a "
+        "reboot that the guest ignores after about four minutes (EC2 User Guide, 'Reboot your instance')",
+    )
+    boot_poll_s: float = Field(2.0, description="Seconds between looks for a new boot. Hotspare default")
+    stop_deadline_s: float = Field(600.0, description="From stop to stopped. Hotspare default: EC2 gives no bound; GPU hosts take minutes")

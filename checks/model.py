@@ -1,0 +1,103 @@
+"""The words every check speaks: verdicts, recommended actions, findings, kernel events, diagnoses.
+
+Plain data and nothing else: no reading, no judging.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Optional, Tuple
+
+
+class Verdict(str, Enum):
+    """Result of one check. UNKNOWN means that the evidence is missing, never that all is well."""
+
+    OK = "OK"
+    WARN = "WARN"
+    CRITICAL = "CRITICAL"
+    UNKNOWN = "UNKNOWN"
+
+    @property
+    def exit_status(self) -> int:
+        """Exit status of a judging command: 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN (Nagios plug-in convention)."""
+        return ("OK", "WARN", "CRITICAL", "UNKNOWN").index(self.value)
+
+
+class Action(str, Enum):
+    """What the vendor recommends for a fault. The remediation ladder, not this, decides the next step."""
+
+    NONE = "NONE"
+    RESTART_JOB = "RESTART_JOB"
+    RESET_GPU = "RESET_GPU"
+    REBOOT_NODE = "REBOOT_NODE"
+    POWER_CYCLE = "POWER_CYCLE"
+    REPLACE_NODE = "REPLACE_NODE"
+    RUN_DIAGNOSTICS = "RUN_DIAGNOSTICS"
+    CONTACT_SUPPORT = "CONTACT_SUPPORT"
+
+
+class Confidence(str, Enum):
+    """HIGH: two independent signals agree. MEDIUM: one trustworthy signal. LOW: hearsay or contradiction."""
+
+    HIGH = "HIGH"
+    MEDIUM = "MEDIUM"
+    LOW = "LOW"
+
+
+@dataclass(frozen=True)
+class GpuRef:
+    """One GPU. Any field may be empty: kernel lines know only the PCI bus id, alerts often only the UUID."""
+
+    index: Optional[int] = None
+    uuid: str = ""
+    pci: str = ""
+    serial: str = ""
+
+
+@dataclass(frozen=True)
+class KernelEvent:
+    """One fault line of the kernel log, decoded.
+
+    `kind` is "xid", "sxid" or "host". `monotonic_s` is seconds since boot, None where the line has no such stamp.
+    `recovery_from` and `recovery_to` are the numbers of an XID 154 line.
+    """
+
+    kind: str
+    code: Optional[int]
+    text: str
+    raw: str
+    pci: str = ""
+    pid: str = ""
+    name: str = ""
+    severity: str = ""
+    link: Optional[int] = None
+    monotonic_s: Optional[float] = None
+    recovery_from: Optional[int] = None
+    recovery_to: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check's result about the node or one of its GPUs, with its evidence and the time it was seen (Unix, s)."""
+
+    check: str
+    verdict: Verdict
+    summary: str
+    evidence: str = ""
+    seen_at: float = 0.0
+    action: Action = Action.NONE
+    code: Optional[int] = None
+    gpu: Optional[GpuRef] = None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is wrong, what the vendor recommends and why. `fault_class` is a word of `checks.diagnosis`."""
+
+    fault_class: str
+    action: Action
+    confidence: Confidence
+    because: Tuple[str, ...] = field(default_factory=tuple)
+    code: Optional[int] = None
+    gpu: Optional[GpuRef] = None

@@ -1,0 +1,198 @@
+"""Messages between workflows, and the words a person can say to them. What activities send too lives in `activities.incidents`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from activities.host_memory import Freeze
+from activities.incidents import NodeOut
+from activities.inventory import Node
+from activities.message import Message
+from checks.model import Verdict
+
+
+class AskKind(StrEnum):
+    """What Cluster hands out. NODE_OUT: leave to quarantine. REPAIR_SLOT: leave for one disruptive step. SPARE: a spare's lease."""
+
+    NODE_OUT = "node_out"
+    REPAIR_SLOT = "repair_slot"
+    SPARE = "spare"
+
+
+class Ask(Message):
+    """A request to Cluster. Asking again with the same `request_id` gets the same answer. `asker` is a workflow id."""
+
+    request_id: str
+    asker: str
+    kind: AskKind
+    instance_id: str
+    node_name: str = ""
+    fault_class: str = ""
+    code: int | None = None
+    job: str = ""
+    zone: str = ""
+    spine: str = ""
+    instance_type: str = ""
+    unwanted: list[str] = []
+
+
+class Alone(StrEnum):
+    """Cluster's view of the fault: this node alone, or one event that shows on many."""
+
+    ALONE = "alone"
+    STORM = "storm"
+
+
+class Answer(Message):
+    """Cluster's answer to an Ask. A refusal with `queued` will be followed by a grant when room appears."""
+
+    request_id: str
+    kind: AskKind
+    granted: bool
+    reason: str
+    alone: Alone = Alone.ALONE
+    queued: bool = False
+    spare: Node | None = None
+    farther: str = ""
+    granted_at: datetime | None = None
+
+
+class GiveBack(Message):
+    """Capacity that comes back; never waits for an answer. `spare_fit` False: the spare goes back through a re-test, not into the pool."""
+
+    asker: str
+    kinds: list[AskKind]
+    instance_id: str
+    spare_fit: bool = True
+
+
+class Holding(Message):
+    """What a holder says it holds, when a recovering Cluster asks."""
+
+    asker: str
+    instance_id: str
+    kinds: list[AskKind]
+    spare: str = ""
+
+
+class ClusterState(Message):
+    """What Cluster carries over continue-as-new."""
+
+    nodes_out: dict[str, str] = {}
+    repairs: dict[str, str] = {}
+    leases: dict[str, str] = {}
+    freezes: list[Freeze] = []
+    queue: list[Ask] = []
+    recent: list[tuple[str, str, datetime]] = []
+    answered: dict[str, Answer] = {}
+
+
+class ClusterStart(Message):
+    """Input of Cluster. Without `state` it is recovering."""
+
+    cluster: str = ""
+    state: ClusterState | None = None
+
+
+class StartReplacement(Message):
+    """Input of ReplaceNode. By hand only `node` is needed."""
+
+    node: str
+    cluster: str = ""
+    incident: str = ""
+    job: str = ""
+    reason: str = "asked for by hand"
+    unwanted: list[str] = []
+
+
+class Replacement(Message):
+    """Result of ReplaceNode, and what it tells its incident when the spare is ready."""
+
+    replaced: str
+    spare: Node | None = None
+    ready: bool = False
+    reason: str = ""
+
+
+class StartBurnIn(Message):
+    """Input of BurnIn: the nodes by any alias, and good nodes that may serve as partners."""
+
+    cluster: str = ""
+    nodes: list[str]
+    reason: str = "asked for by hand"
+    key: str = ""
+
+
+class NodeVerdict(Message):
+    """Burn-in's verdict on one node."""
+
+    instance_id: str
+    node_name: str
+    verdict: Verdict
+    cause: str
+    evidence: str = ""
+    busbw_gbs: float | None = None
+
+
+class BurnInReport(Message):
+    """Burn-in's answer: the group's verdict, the bad nodes, and how many runs and rounds it took."""
+
+    verdict: Verdict
+    cause: str
+    because: list[str] = []
+    busbw_gbs: float | None = None
+    floor_gbs: float | None = None
+    nodes: list[NodeVerdict] = []
+    runs: int = 0
+    rounds: int = 0
+
+
+class StartRecovery(Message):
+    """Input of RecoverJob."""
+
+    cluster: str
+    job: str
+    node_out: NodeOut | None = None
+
+
+class StartSweep(Message):
+    """Input of Sweep."""
+
+    cluster: str = ""
+
+
+class Word(Message):
+    """What a person says to an incident. `by` is who; `step` says which step is meant, empty for the present one."""
+
+    by: str
+    reason: str = ""
+    step: str = ""
+
+
+class FreezeRequest(Message):
+    """Stop new disruption within `scope` for `minutes`."""
+
+    scope: str = "cluster"
+    minutes: float = 60.0
+    who: str
+    why: str = ""
+
+
+class ThawRequest(Message):
+    """End a freeze."""
+
+    scope: str = "cluster"
+    who: str
+
+
+class IncidentReport(Message):
+    """Result of RemediateNode: outlives the workers, and is what an operator reads first in the UI."""
+
+    outcome: str
+    node: str = ""
+    fault: str = ""
+    story: list[str] = []
+    job: str = ""
+    lost_minutes: float | None = None
+    fate: str = ""
