@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from activities.inventory import Node
 from activities.message import Message
 
 
@@ -24,9 +25,12 @@ class InstanceView(Message):
 
 
 class DisruptNode(Message):
-    """Reboot or power-cycle a node. `token` identifies the effect over attempts and resets; `boot_id` is the boot to end."""
+    """Reboot or power-cycle a node. `token` identifies the effect over attempts and resets; `boot_id` is the boot to end.
 
-    instance_id: str
+    `node` is the inventory entry, through which the boot id is read just before the call.
+    """
+
+    node: Node
     boot_id: str
     token: str
 
@@ -41,7 +45,7 @@ class Disrupted(Message):
 class AwaitBoot(Message):
     """Wait until the node answers with another boot id than `old_boot_id`."""
 
-    instance_id: str
+    node: Node
     old_boot_id: str
     deadline_s: float
 
