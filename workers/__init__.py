@@ -1,0 +1,1 @@
+"""All that starts as a process: settings, wiring, worker, watcher, intake, command line."""

@@ -1,0 +1,5 @@
+"""Runs the command line from the tree: `python -m workers.launch`."""
+
+from workers.launch import main
+
+main()
