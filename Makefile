@@ -1,0 +1,49 @@
+# What a person types here: `make demo`, `make test`. Each makes the virtual environment first, and again only when the lock changed.
+
+PYTHON ?=
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+FAULT  ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo lab test lint format lock bench clean
+
+help: ## show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+venv: $(STAMP) ## make .venv with everything (PYTHON=python3.12 picks the interpreter)
+
+$(STAMP): requirements/dev.lock pyproject.toml .ci/venv
+	@PYTHON="$(PYTHON)" .ci/venv $(VENV)
+	@touch $@
+
+demo: $(STAMP) ## three faults on a lab cluster, healed before your eyes; FAULT=79 (or 64, 94) for one
+	@$(BIN)/hotspare demo $(FAULT)
+
+lab: $(STAMP) ## the lab cluster, left up to play with
+	@$(BIN)/hotspare lab up
+
+test: $(STAMP) ## all tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP) ## style, types, layers, and checks/ against Python 3.9
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/vermin --quiet --no-tips --target=3.9- --violations checks
+
+format: $(STAMP) ## write the style that lint asks for
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: ## renew requirements/dev.lock from pyproject.toml (needs uv on the PATH)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
+	  --extra lab --group dev pyproject.toml --output-file requirements/dev.lock
+
+bench: $(STAMP) ## measure: seconds from a fault line to quarantine, history per incident, ...
+	@$(BIN)/python -m pytest tests/bench -o addopts="--import-mode=importlib --strict-markers" --capture=no $(ARGS)
+
+clean: ## remove what the tools made, .venv too
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
