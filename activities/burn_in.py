@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from temporalio import activity
+from temporalio.exceptions import CancelledError
+
+from activities.clock import Clock, SystemClock, beat, waited_before
+from activities.errors import as_application_error
 from activities.inventory import Node
 from activities.message import Message
-from activities.node_access import DetachedRun
+from activities.node_access import LOST, DetachedRun
+from activities.settings import BurnInSettings
+from checks.judges import nccl_tests
 from checks.model import Verdict
+
+KILL_GRACE_S = 15.0
+"""Seconds past its deadline after which a run that the node should have ended is ended from here. Hotspare default."""
+
+EVIDENCE_LIMIT = 2000
+"""Characters of evidence that enter history. Hotspare default: a few lines; the whole output stays on the launch host."""
 
 
 class GroupTest(Message):
@@ -39,3 +52,77 @@ class BurnInLauncher(Protocol):
     def poll(self, run_id: str) -> DetachedRun: ...
 
     def kill(self, run_id: str) -> None: ...
+
+
+class BurnInActivities:
+    """Group runs of the all-reduce, judged."""
+
+    def __init__(self, launcher: BurnInLauncher, settings: BurnInSettings, clock: Clock | None = None) -> None:
+        self._launcher = launcher
+        self._settings = settings
+        self._clock = clock or SystemClock()
+
+    @activity.defn
+    def group_test(self, request: GroupTest) -> GroupTestResult:
+        """Run the all-reduce over a group and judge it; a run that an earlier attempt started is taken up again."""
+        with as_application_error():
+            self._launcher.start(request.run_id, request.nodes, request.deadline_s)
+            run = await_run(self._launcher, request.run_id, request.deadline_s, self._settings.poll_s, self._clock)
+            return judged(run, request.nodes, self._settings.floors_gbs)
+
+
+class Runs(Protocol):
+    """What `await_run` needs of a launcher or a node access."""
+
+    def poll(self, run_id: str) -> DetachedRun: ...
+
+    def kill(self, run_id: str) -> None: ...
+
+
+def await_run(runs: Runs, run_id: str, deadline_s: float, poll_s: float, clock: Clock) -> DetachedRun:
+    """Poll a detached run to its end, or end it at the deadline (`exit_status` None then).
+
+    A cancelled wait ends the run; a worker that shuts down leaves it running for the next attempt.
+    """
+    before, since = waited_before(), clock.now()
+    try:
+        while True:
+            run = runs.poll(run_id)
+            waited = before + clock.now() - since
+            if run.exit_status is not None or not run.known:
+                return run
+            if waited >= deadline_s + KILL_GRACE_S:
+                runs.kill(run_id)
+                return run
+            beat(waited)
+            clock.wait(poll_s)
+    except CancelledError:
+        if _nobody_waits():
+            with activity.shield_thread_cancel_exception():
+                runs.kill(run_id)
+        raise
+
+
+def _nobody_waits() -> bool:
+    """Tell a cancelled or closed workflow from a worker shutdown, a time-out, a pause or a reset, after which the run is taken up."""
+    why = activity.cancellation_details()
+    return why is not None and (why.cancel_requested or why.not_found) and not why.worker_shutdown
+
+
+def judged(run: DetachedRun, nodes: list[Node], floors_gbs: dict[str, float]) -> GroupTestResult:
+    """Judge the output of an all-reduce run over `nodes`."""
+    if not run.known:
+        return GroupTestResult(verdict=Verdict.UNKNOWN, cause="could_not_run", evidence=f"run {run.run_id} is not known on the launch host")
+    if run.exit_status == LOST:
+        why = f"run {run.run_id} ended without a status: its host restarted, or it was killed"
+        return GroupTestResult(verdict=Verdict.UNKNOWN, cause="could_not_run", evidence=why)
+    seen = nccl_tests.judge(run.output, nodes[0].instance_type, len(nodes), run.exit_status, floors_gbs)
+    return GroupTestResult(
+        verdict=seen.verdict,
+        cause=seen.cause,
+        busbw_gbs=seen.busbw_gbs,
+        floor_gbs=seen.floor_gbs,
+        floor_source=seen.floor_source,
+        wrong=seen.wrong,
+        evidence=seen.evidence[:EVIDENCE_LIMIT],
+    )

@@ -7,8 +7,19 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from temporalio import activity
+
+from activities import names
+from activities.clock import Clock, SystemClock, beat, waited_before
+from activities.effects import IntentStore, act_once, refuse_if_late
+from activities.errors import BadInput, DeadlinePassed, NodeUnreachable, NotOurs, PreconditionFailed, as_application_error
 from activities.inventory import Node
 from activities.message import Message
+from activities.node_access import AccessTo
+from activities.settings import EffectSettings
+
+BOOT_ID_DEADLINE_S = 10.0
+"""Seconds for one look at the boot id. Hotspare default: it is one small file; a node that needs longer counts as no answer."""
 
 
 class InstanceView(Message):
@@ -58,11 +69,16 @@ class BootSeen(Message):
 
 
 class TagNode(Message):
-    """Set and remove tags of ours on an instance."""
+    """Set and remove tags of ours on an instance.
+
+    `expect` is the precondition: tags that must have these values before ("" means absent) or already have the new ones; otherwise
+    NotOurs, and nothing is written.
+    """
 
     instance_id: str
     set: dict[str, str] = {}
     remove: list[str] = []
+    expect: dict[str, str] = {}
 
 
 class Ec2Client(Protocol):
@@ -83,3 +99,155 @@ class Ec2Client(Protocol):
     def remove_tags(self, instance_id: str, keys: list[str]) -> None: ...
 
     def console_output(self, instance_id: str) -> str: ...
+
+
+class Ec2Activities:
+    """Effects on instances, each made once and proved by looking."""
+
+    def __init__(
+        self,
+        ec2: Ec2Client,
+        access_to: AccessTo,
+        memory: IntentStore,
+        settings: EffectSettings,
+        clock: Clock | None = None,
+    ) -> None:
+        self._ec2 = ec2
+        self._access_to = access_to
+        self._memory = memory
+        self._settings = settings
+        self._clock = clock or SystemClock()
+
+    @activity.defn
+    def reboot_node(self, request: DisruptNode) -> Disrupted:
+        """Reboot an instance through EC2, unless the boot that it is to end has ended already."""
+        with as_application_error():
+            node = request.node
+            made = act_once(
+                request.token,
+                f"reboot of {node.name}",
+                self._memory,
+                happened=lambda: self._boot_ended(node, request.boot_id),
+                act=lambda: self._ec2.reboot(node.instance_id),
+                settle_s=self._settings.settle_s,
+                in_doubt=lambda: self._boot_id(node) is None,
+                clock=self._clock,
+            )
+            return _disrupted(made, f"EC2 reboot of {node.name} ({node.instance_id})")
+
+    @activity.defn
+    def power_cycle_node(self, request: DisruptNode) -> Disrupted:
+        """Stop an instance, wait until it is stopped, and start it: it comes up on other hardware where EC2 has some."""
+        with as_application_error():
+            node = request.node
+            stopped = self._stop_once(node, request)
+            if not stopped and self._ec2.describe(node.instance_id).state in ("pending", "running"):
+                return _disrupted(False, f"stop and start of {node.name} ({node.instance_id})")
+            self._await_state(node, "stopped", self._settings.stop_deadline_s)
+            started = act_once(
+                f"{request.token}/start",
+                f"start of {node.name}",
+                self._memory,
+                happened=lambda: self._ec2.describe(node.instance_id).state in ("pending", "running"),
+                act=lambda: self._ec2.start(node.instance_id),
+                settle_s=self._settings.settle_s,
+                clock=self._clock,
+            )
+            return _disrupted(stopped or started, f"stop and start of {node.name} ({node.instance_id})")
+
+    @activity.defn
+    def await_boot(self, request: AwaitBoot) -> BootSeen:
+        """Wait until the node answers with another boot id; DeadlinePassed when it does not in time."""
+        with as_application_error():
+            node = request.node
+            before, since = waited_before(), self._clock.now()
+            while True:
+                waited = before + self._clock.now() - since
+                boot_id = self._boot_id(node)
+                if boot_id is not None and boot_id != request.old_boot_id:
+                    return BootSeen(boot_id=boot_id, waited_s=round(waited, 1))
+                if waited >= request.deadline_s:
+                    raise DeadlinePassed(_no_boot(node, boot_id, request.deadline_s))
+                beat(waited)
+                self._clock.wait(self._settings.boot_poll_s)
+
+    @activity.defn
+    def tag_node(self, request: TagNode) -> None:
+        """Set and remove tags of ours on an instance."""
+        with as_application_error():
+            _refuse_foreign_tags(request)
+            tags = self._ec2.describe(request.instance_id).tags
+            _refuse_unexpected_tags(request, tags)
+            missing = {key: value for key, value in request.set.items() if tags.get(key) != value}
+            refuse_if_late()
+            if missing:
+                self._ec2.set_tags(request.instance_id, missing)
+            if gone := [key for key in request.remove if key in tags]:
+                self._ec2.remove_tags(request.instance_id, gone)
+
+    def _stop_once(self, node: Node, request: DisruptNode) -> bool:
+        """Stop the instance unless it is stopping, stopped or past the boot that was to end; return whether this call did."""
+
+        def ended() -> bool:
+            return self._ec2.describe(node.instance_id).state in ("stopping", "stopped") or self._boot_ended(node, request.boot_id)
+
+        return act_once(
+            request.token,
+            f"stop of {node.name}",
+            self._memory,
+            happened=ended,
+            act=lambda: self._ec2.stop(node.instance_id),
+            settle_s=self._settings.settle_s,
+            in_doubt=lambda: self._boot_id(node) is None,
+            clock=self._clock,
+        )
+
+    def _await_state(self, node: Node, state: str, deadline_s: float) -> None:
+        deadline = self._clock.now() + deadline_s
+        while (seen := self._ec2.describe(node.instance_id).state) != state:
+            if self._clock.now() >= deadline:
+                raise DeadlinePassed(
+                    f"{node.name} ({node.instance_id}) is {seen}, not {state}, after {deadline_s:.0f} s; "
+                    f"look at it: aws ec2 describe-instances --instance-ids {node.instance_id}"
+                )
+            beat(f"{node.name} is {seen}, waiting for {state}")
+            self._clock.wait(self._settings.boot_poll_s)
+
+    def _boot_id(self, node: Node) -> str | None:
+        """Return the boot id, or None when the node does not answer: unknown, not ended."""
+        try:
+            return self._access_to(node).boot_id(BOOT_ID_DEADLINE_S)
+        except (NodeUnreachable, DeadlinePassed):
+            return None
+
+    def _boot_ended(self, node: Node, boot_id: str) -> bool:
+        """Say whether the boot that was to end has ended. A node that does not answer has not shown that."""
+        seen = self._boot_id(node)
+        if seen is None or seen == boot_id:
+            return False
+        if not boot_id and activity.info().attempt == 1:
+            raise PreconditionFailed(f"{node.name} was to be restarted because it did not answer, and now it answers; examine it again")
+        return True
+
+
+def _disrupted(made: bool, what: str) -> Disrupted:
+    if made:
+        return Disrupted(made_now=True, said=f"{what}: done now")
+    return Disrupted(made_now=False, said=f"{what}: not made again, the boot has ended or an earlier attempt is still taking effect")
+
+
+def _no_boot(node: Node, boot_id: str | None, deadline_s: float) -> str:
+    seen = "does not answer" if boot_id is None else f"still runs boot {boot_id}"
+    return f"no new boot of {node.name} ({node.instance_id}) within {deadline_s:.0f} s: it {seen}"
+
+
+def _refuse_foreign_tags(request: TagNode) -> None:
+    ours = f"{names.PREFIX}:"
+    if foreign := [key for key in [*request.set, *request.remove] if not key.startswith(ours)]:
+        raise BadInput(f"{request.instance_id}: tags {foreign} are not ours to write; ours begin with {ours}")
+
+
+def _refuse_unexpected_tags(request: TagNode, tags: dict[str, str]) -> None:
+    for key, value in request.expect.items():
+        if tags.get(key, "") not in (value, request.set.get(key, value)):
+            raise NotOurs(f"{request.instance_id}: tag {key} is {tags.get(key, '')!r}, not {value!r}; it was left alone")

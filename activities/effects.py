@@ -6,14 +6,14 @@ whose own time is nearly up does not act at all, so a timed-out attempt never ac
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from temporalio import activity
 
-from activities.errors import TooLate
+from activities.clock import Clock, SystemClock, beat
+from activities.errors import Throttled, TooLate
 
 ACT_MARGIN_S = 5.0
 """Seconds before the end of an attempt in which it no longer acts. Hotspare default: longer than a mutating call's time-out."""
@@ -24,6 +24,10 @@ class IntentStore(Protocol):
 
     def note_intent(self, token: str, what: str) -> bool:
         """Record the token; return True if it was not known before. Durable when it returns."""
+        ...
+
+    def withdraw_intent(self, token: str) -> None:
+        """Forget the token: the effect was provably not made."""
         ...
 
 
@@ -45,23 +49,35 @@ def act_once(
     happened: Callable[[], bool],
     act: Callable[[], None],
     settle_s: float,
-    wait: Callable[[float], None] = time.sleep,
-    now: Callable[[], float] = time.monotonic,
+    in_doubt: Callable[[], bool] = lambda: False,
+    clock: Clock | None = None,
 ) -> bool:
     """Make an effect once and return whether this call made it.
 
     `happened` observes the outside world. When the intent is already noted, an earlier attempt may have acted: it is given
-    `settle_s` seconds to show, and only an effect that does not show by then is made (again).
+    `settle_s` seconds to show, and only an effect that does not show by then is made (again). Where the world then shows
+    neither the effect nor its absence (`in_doubt`), it is left to whoever waits for the effect: never made a second time.
     """
     if happened():
         return False
-    first = store.note_intent(token, what)
-    deadline = now() + (0.0 if first else settle_s)
-    while now() < deadline:
-        activity.heartbeat(f"an earlier attempt may have made this: {what}; watching")
-        wait(min(0.5, settle_s))
-        if happened():
+    if not store.note_intent(token, what):
+        if _shows_late(what, happened, settle_s, clock or SystemClock()) or in_doubt():
             return False
     refuse_if_late()
-    act()
+    try:
+        act()
+    except Throttled:
+        store.withdraw_intent(token)
+        raise
     return True
+
+
+def _shows_late(what: str, happened: Callable[[], bool], settle_s: float, clock: Clock) -> bool:
+    """Watch for `settle_s` seconds whether what an earlier attempt may have done shows."""
+    deadline = clock.now() + settle_s
+    while clock.now() < deadline:
+        beat(f"an earlier attempt may have made this: {what}; watching")
+        clock.wait(min(0.5, settle_s))
+        if happened():
+            return True
+    return False

@@ -11,6 +11,8 @@
     └── TransientError            may work when tried again
         ├── NodeUnreachable       no answer over the node's access
         ├── ProviderBusy          throttled, 5xx, eventual consistency
+        │   └── Throttled         refused before it was carried out: certainly not made
+        ├── CommandFailed         a configured command on the head or launch host ended with an error
         └── TooLate               the attempt's own time is nearly up; it did not act
 
 Clients map library errors to these. `as_application_error` turns them into what Temporal shows and retries by.
@@ -66,6 +68,14 @@ class NodeUnreachable(TransientError):
 
 class ProviderBusy(TransientError):
     """The cloud provider throttled, failed or lags."""
+
+
+class Throttled(ProviderBusy):
+    """The provider refused the call before carrying it out, so the effect was certainly not made."""
+
+
+class CommandFailed(TransientError):
+    """A configured command ended with an error; the message has the last lines that it printed."""
 
 
 class TooLate(TransientError):

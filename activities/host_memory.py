@@ -5,9 +5,13 @@ A namespace forgets closed workflows within a day; strikes, known-bad serials, f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
+from temporalio import activity
+
+from activities.errors import PreconditionFailed, ProviderBusy, as_application_error
 from activities.message import Message
 from checks.model import Action
 
@@ -86,10 +90,35 @@ class CloseHostIncident(Message):
     gpu_serials: list[str] = []
 
 
+class LoadFreezes(Message):
+    """Ask for the freezes of a cluster."""
+
+    cluster: str
+
+
+class SaveFreezes(Message):
+    """Replace the freezes of a cluster. There is one writer: the cluster's keeper."""
+
+    cluster: str
+    freezes: list[Freeze] = []
+
+
+class Freezes(Message):
+    """The answer to `LoadFreezes`."""
+
+    freezes: list[Freeze] = []
+
+
 class HostMemory(Protocol):
     """The store. Every write is conditional on the version that was read; ProviderBusy when the race is lost too often."""
 
-    def note_intent(self, token: str, what: str) -> bool: ...
+    def note_intent(self, token: str, what: str) -> bool:
+        """As `activities.effects.IntentStore`."""
+        ...
+
+    def withdraw_intent(self, token: str) -> None:
+        """As `activities.effects.IntentStore`."""
+        ...
 
     def recall(self, instance_id: str) -> HostRecord: ...
 
@@ -106,3 +135,90 @@ class HostMemory(Protocol):
     def freezes(self, cluster: str) -> list[Freeze]: ...
 
     def save_freezes(self, cluster: str, freezes: list[Freeze]) -> None: ...
+
+
+WRITE_TRIES = 10
+"""Conditional writes tried before the store counts as busy. Hotspare default: writers of one host are its incident and the sweep."""
+
+KEPT_ATTEMPTS = 50
+"""Attempts remembered per host, newest last. Hotspare default: many times any budget; keeps the record small."""
+
+
+class HostMemoryActivities:
+    """What workflows remember and recall."""
+
+    def __init__(self, memory: HostMemory) -> None:
+        self._memory = memory
+
+    @activity.defn
+    def recall_host(self, request: RecallHost) -> HostRecord:
+        """Return what is remembered of a host; an empty record with version 0 when nothing is."""
+        with as_application_error():
+            return self._memory.recall(request.instance_id)
+
+    @activity.defn
+    def record_attempt(self, request: RecordAttempt) -> HostRecord:
+        """Append a disruptive step to the host's record, once."""
+        with as_application_error():
+            return self._change(request.instance_id, lambda record: with_attempt(record, request))
+
+    @activity.defn
+    def close_host_incident(self, request: CloseHostIncident) -> HostRecord:
+        """Store a closed incident, then its effect on the host; both once."""
+        with as_application_error():
+            self._memory.save_incident(request.closed)
+            return self._change(request.closed.instance_id, lambda record: with_closed(record, request))
+
+    @activity.defn
+    def load_freezes(self, request: LoadFreezes) -> Freezes:
+        """Return the freezes of a cluster, ended ones included."""
+        with as_application_error():
+            return Freezes(freezes=self._memory.freezes(request.cluster))
+
+    @activity.defn
+    def save_freezes(self, request: SaveFreezes) -> None:
+        """Replace the freezes of a cluster."""
+        with as_application_error():
+            self._memory.save_freezes(request.cluster, request.freezes)
+
+    def _change(self, instance_id: str, change: Callable[[HostRecord], HostRecord]) -> HostRecord:
+        """Apply a change to the present record, again when another writer was quicker."""
+        for _ in range(WRITE_TRIES):
+            record = self._memory.recall(instance_id)
+            changed = change(record)
+            if changed == record:
+                return record
+            try:
+                return self._memory.save(changed)
+            except PreconditionFailed:
+                continue
+        raise ProviderBusy(f"host memory: {instance_id} was changed by others {WRITE_TRIES} times in a row; try again")
+
+
+def with_attempt(record: HostRecord, request: RecordAttempt) -> HostRecord:
+    """Return the record with the attempt appended, or as it was if the attempt is there already."""
+    new = request.attempt
+    if any((seen.incident, seen.rung, seen.at) == (new.incident, new.rung, new.at) for seen in record.attempts):
+        return record
+    attempts = [*record.attempts, new][-KEPT_ATTEMPTS:]
+    return record.model_copy(update={"attempts": attempts, "gpu_serials": request.gpu_serials or record.gpu_serials})
+
+
+def with_closed(record: HostRecord, request: CloseHostIncident) -> HostRecord:
+    """Return the record after an incident closed. The strike is counted once: a known closing time is not applied again."""
+    closed = request.closed
+    if record.last_incident_closed_at is not None and record.last_incident_closed_at >= closed.closed_at:
+        return record
+    attempts = list(record.attempts)
+    if request.last_rung_helped is not None and attempts and attempts[-1].incident == closed.incident:
+        attempts[-1] = attempts[-1].model_copy(update={"helped": request.last_rung_helped})
+    return record.model_copy(
+        update={
+            "attempts": attempts,
+            "strikes": record.strikes + (1 if request.strike else 0),
+            "fate": request.fate or record.fate,
+            "qualified_at": request.qualified_at or record.qualified_at,
+            "gpu_serials": request.gpu_serials or record.gpu_serials,
+            "last_incident_closed_at": closed.closed_at,
+        }
+    )

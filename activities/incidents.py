@@ -7,6 +7,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from temporalio import activity
+
+from activities import names
+from activities.errors import as_application_error
 from activities.message import Message
 from activities.node import Report
 
@@ -129,3 +133,36 @@ class WorkflowGateway(Protocol):
     async def open_among(self, workflow_ids: list[str]) -> list[str]:
         """Return those that are running, by describing each id (never by visibility)."""
         ...
+
+
+class IncidentActivities:
+    """Starting and joining workflows from inside workflows."""
+
+    def __init__(self, gateway: WorkflowGateway) -> None:
+        self._gateway = gateway
+
+    @activity.defn
+    async def open_incident(self, request: OpenIncident) -> Joined:
+        """Report a fault of a known node to its incident."""
+        start = StartIncident(node=request.instance_id, cluster=request.cluster, report=request.report)
+        with as_application_error():
+            return await self._gateway.report_fault(start, request.instance_id)
+
+    @activity.defn
+    async def join_job(self, request: JoinJob) -> Joined:
+        """Tell a job's recovery that a node is out, starting it when it does not run."""
+        with as_application_error():
+            return await self._gateway.join_job(request)
+
+    @activity.defn
+    async def ensure_cluster(self, request: EnsureCluster) -> Joined:
+        """Start the cluster's keeper when it does not run."""
+        with as_application_error():
+            return await self._gateway.ensure_cluster(request.cluster)
+
+    @activity.defn
+    async def survey_holders(self, request: SurveyHolders) -> OpenHolders:
+        """Find which of the nodes' incidents and replacements are open, by describing each fixed id."""
+        ids = [id_of(request.cluster, node) for node in request.instance_ids for id_of in (names.incident_id, names.replace_id)]
+        with as_application_error():
+            return OpenHolders(workflow_ids=await self._gateway.open_among(ids))

@@ -57,7 +57,10 @@ class Inventory(Protocol):
     """Where nodes are looked up."""
 
     def resolve(self, cluster: str, alias: str) -> Node:
-        """Return the one node with this alias. Raises UnknownNode (with the nearest names) or BadInput (ambiguous)."""
+        """Return the one node with this alias. Raises UnknownNode (with the nearest names) or BadInput (ambiguous).
+
+        An empty `cluster` means the inventory's own, here and in `list`.
+        """
         ...
 
     def list(self, cluster: str) -> list[Node]:

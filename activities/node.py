@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from temporalio import activity
+
+from activities.clock import Clock, SystemClock
+from activities.errors import as_application_error
 from activities.inventory import Node
 from activities.message import Message
+from activities.node_access import AccessTo
+from activities.probing import Probe
+from activities.settings import AccessSettings, BurnInSettings, StoreSettings
 from checks.model import Action, Confidence, Verdict
 
 
@@ -121,3 +128,64 @@ class EvidenceBundle(Message):
     size_bytes: int
     items: list[str] = []
     missing: list[str] = []
+
+
+class ResetGpu(Message):
+    """Reset one GPU (by PCI bus id, else by index) in the boot `boot_id`, with no process on any GPU of the node."""
+
+    node: Node
+    boot_id: str
+    gpu: Gpu
+    token: str
+
+
+class GpuReset(Message):
+    """What a reset answered. `outcome` is done, in_use, not_supported or failed; none of them is a verdict on the hardware."""
+
+    done: bool
+    outcome: str
+    said: str
+
+
+class NodeActivities:
+    """Looks at nodes and tests them. What cannot be read is UNKNOWN, never OK."""
+
+    def __init__(
+        self,
+        access_to: AccessTo,
+        probe: Probe,
+        access: AccessSettings,
+        burn_in: BurnInSettings,
+        store: StoreSettings,
+        clock: Clock | None = None,
+    ) -> None:
+        self._access_to = access_to
+        self._probe = probe
+        self._access = access
+        self._burn_in = burn_in
+        self._store = store
+        self._clock = clock or SystemClock()
+
+    @activity.defn
+    def examine(self, request: Examine) -> Examination:
+        """Probe a node and diagnose what is seen and reported. An unreadable node is an answer here, not an error."""
+        with as_application_error():
+            raise NotImplementedError
+
+    @activity.defn
+    def deep_test(self, request: DeepTest) -> DeepTestResult:
+        """Deep probe, then the one-node all-reduce, then a second look; OK only if every part ran and passed."""
+        with as_application_error():
+            raise NotImplementedError
+
+    @activity.defn
+    def collect_evidence(self, request: CollectEvidence) -> EvidenceBundle:
+        """Write the evidence bundle of an incident; the same token gives the same bundle."""
+        with as_application_error():
+            raise NotImplementedError
+
+    @activity.defn
+    def reset_gpu(self, request: ResetGpu) -> GpuReset:
+        """Reset a GPU that no process uses."""
+        with as_application_error():
+            raise NotImplementedError

@@ -13,6 +13,10 @@ from activities.inventory import Node
 from activities.message import Message
 
 
+LOST = -1
+"""Exit status of a detached run that ended without one."""
+
+
 class CommandResult(Message):
     """Outcome of a command that ended. Output is cut to `NodeAccess.output_limit` characters, keeping the end."""
 
@@ -22,7 +26,10 @@ class CommandResult(Message):
 
 
 class DetachedRun(Message):
-    """State of a command that was started detached. `exit_status` is None while it runs; `known` is False if no such run exists."""
+    """State of a command that was started detached. `exit_status` is None while it runs; `known` is False if no such run exists.
+
+    `LOST` as exit status: it ended without leaving one, because the node restarted or something killed it.
+    """
 
     run_id: str
     known: bool
@@ -33,8 +40,11 @@ class DetachedRun(Message):
 class NodeAccess(Protocol):
     """One way to reach one node. Every method is bounded in time and raises NodeUnreachable when there is no answer."""
 
-    def run(self, command: list[str], deadline_s: float) -> CommandResult:
-        """Run a command to its end; raises DeadlinePassed (and ends it) when it takes longer."""
+    def run(self, command: list[str], deadline_s: float, output_limit: int | None = None) -> CommandResult:
+        """Run a command to its end; raises DeadlinePassed (and ends it) when it takes longer.
+
+        `output_limit` replaces the access's own limit, in characters, for answers that must not be cut.
+        """
         ...
 
     def start(self, run_id: str, command: list[str], deadline_s: float) -> None:

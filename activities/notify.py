@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from temporalio import activity
+
+from activities.errors import as_application_error
 from activities.message import Message
 
 
@@ -23,3 +26,16 @@ class Notifier(Protocol):
     """Delivers pages. Raises TransientError when no configured URL took it; the log always has it."""
 
     def send(self, page: Page) -> None: ...
+
+
+class NotifyActivities:
+    """Pages sent by workflows."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+
+    @activity.defn
+    def page(self, request: Page) -> None:
+        """Tell a person. The receiver drops repeats by the page's `key`."""
+        with as_application_error():
+            self._notifier.send(request)

@@ -5,10 +5,35 @@ Without Kubernetes the mark is an EC2 tag plus a file on the head node that the 
 
 from __future__ import annotations
 
-from datetime import datetime
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
 
-from activities.inventory import Node
+from temporalio import activity
+
+from activities import names
+from activities.ec2 import Ec2Client
+from activities.effects import refuse_if_late
+from activities.errors import BadInput, CommandFailed, NotOurs, as_application_error
+from activities.inventory import Inventory, Node
 from activities.message import Message
+from activities.node_access import AccessTo
+from activities.settings import JobSettings
+
+QUARANTINE_DIR = "/etc/hotspare/quarantined.d"
+"""Folder on the head node; a file named as the node means that no job may start on it."""
+
+HEAD_DEADLINE_S = 20.0
+"""Seconds for one look or write on the head node. Hotspare default."""
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+READ = f'f="${{HOTSPARE_HOST_ROOT:-}}{QUARANTINE_DIR}/$1"; [ ! -e "$f" ] || cat "$f"'
+REMOVE = f'rm -f "${{HOTSPARE_HOST_ROOT:-}}{QUARANTINE_DIR}/$1"'
+WRITE = f"""d="${{HOTSPARE_HOST_ROOT:-}}{QUARANTINE_DIR}"; mkdir -p "$d" || exit 1
+t="$d/.$1.$$"; printf '%s\n' "$2" > "$t" || exit 1
+ln "$t" "$d/$1" 2>/dev/null || [ -e "$d/$1" ]; s=$?; rm -f "$t"; exit $s"""
+"""Shell for the head node. `ln` fails on an existing name, so of two writers one wins and neither leaves half a file."""
 
 
 class QuarantineNode(Message):
@@ -32,3 +57,121 @@ class QuarantineState(Message):
     owner: str = ""
     reason: str = ""
     since: datetime | None = None
+
+
+class Mark(Message):
+    """Content of the file that keeps the job launcher off a node."""
+
+    owner: str
+    reason: str
+    since: datetime
+
+
+class QuarantineMarks:
+    """Reads and writes both marks of a node's quarantine: the EC2 tag, and the file on the head node (left out without a head)."""
+
+    def __init__(self, ec2: Ec2Client, access_to: AccessTo, inventory: Inventory, settings: JobSettings, sudo: bool = False) -> None:
+        self._ec2 = ec2
+        self._access_to = access_to
+        self._inventory = inventory
+        self._head = settings.head
+        self._sudo = ["sudo", "-n"] if sudo else []
+
+    def owner(self, node: Node) -> str:
+        """Return who holds the node out by either mark, empty if nobody."""
+        mark = self.file(node)
+        return self.tag(node) or (mark.owner if mark else "")
+
+    def tag(self, node: Node) -> str:
+        """Return the incident that the tag names, empty if none."""
+        return self._ec2.describe(node.instance_id).tags.get(names.TAG_QUARANTINE, "")
+
+    def set_tag(self, node: Node, owner: str) -> None:
+        self._ec2.set_tags(node.instance_id, {names.TAG_QUARANTINE: owner})
+
+    def remove_tag(self, node: Node) -> None:
+        self._ec2.remove_tags(node.instance_id, [names.TAG_QUARANTINE])
+
+    def file(self, node: Node) -> Mark | None:
+        """Return the mark on the head node, or None. Raises BadInput for a file that is not ours to understand."""
+        if not self._head:
+            return None
+        text = self._on_head(READ, node).strip()
+        if not text:
+            return None
+        try:
+            return Mark.model_validate_json(text)
+        except ValueError as error:
+            raise NotOurs(f"the quarantine file of {node.name} on {self._head} was not written by Hotspare: {text[:200]!r}") from error
+
+    def write_file(self, node: Node, mark: Mark) -> None:
+        """Write the mark unless there is one already: whoever came first keeps it."""
+        if self._head:
+            self._on_head(WRITE, node, mark.model_dump_json())
+
+    def remove_file(self, node: Node) -> None:
+        if self._head:
+            self._on_head(REMOVE, node)
+
+    def _on_head(self, script: str, node: Node, *arguments: str) -> str:
+        if not _SAFE_NAME.fullmatch(node.name):
+            raise BadInput(f"{node.name!r} cannot be a file name, so it cannot be quarantined on {self._head}; rename the node")
+        head = self._inventory.resolve("", self._head)
+        answer = self._access_to(head).run([*self._sudo, "sh", "-c", script, "sh", node.name, *arguments], HEAD_DEADLINE_S)
+        if answer.exit_status != 0:
+            raise CommandFailed(
+                f"quarantine file of {node.name} on {head.name}: {answer.stderr.strip()[-300:]}; "
+                f"the user needs to write {QUARANTINE_DIR} (or set [access] sudo = true)"
+            )
+        return answer.stdout
+
+
+class QuarantineActivities:
+    """Takes nodes out of service and puts them back. The file comes first and the tag last, so the tag proves both."""
+
+    def __init__(self, marks: QuarantineMarks, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._marks = marks
+        self._now = now
+
+    @activity.defn
+    def quarantine_node(self, request: QuarantineNode) -> QuarantineState:
+        """Take a node out of service; NotOurs when somebody else holds it out."""
+        with as_application_error():
+            node = request.node
+            self._refuse_others(node, request.incident)
+            self._marks.write_file(node, Mark(owner=request.incident, reason=request.reason, since=self._now()))
+            mark = self._refuse_others(node, request.incident)
+            refuse_if_late()
+            if self._marks.tag(node) != request.incident:
+                self._marks.set_tag(node, request.incident)
+            return _state(request.incident, mark)
+
+    @activity.defn
+    def lift_quarantine(self, request: LiftQuarantine) -> QuarantineState:
+        """Put a node back into service; NotOurs when the quarantine is not the incident's."""
+        with as_application_error():
+            self._refuse_others(request.node, request.incident)
+            refuse_if_late()
+            self._marks.remove_file(request.node)
+            if self._marks.tag(request.node):
+                self._marks.remove_tag(request.node)
+            return QuarantineState()
+
+    @activity.defn
+    def quarantine_state(self, node: Node) -> QuarantineState:
+        """Say who holds a node out."""
+        with as_application_error():
+            return _state(self._marks.owner(node), self._marks.file(node))
+
+    def _refuse_others(self, node: Node, incident: str) -> Mark | None:
+        mark, tag = self._marks.file(node), self._marks.tag(node)
+        for place, owner in (("EC2 tag", tag), ("file on the head node", mark.owner if mark else "")):
+            if owner not in ("", incident):
+                raise NotOurs(f"{node.name} is quarantined by {owner} ({place}), not by {incident}; it was left alone")
+        return mark
+
+
+def _state(owner: str, mark: Mark | None) -> QuarantineState:
+    if mark is None:
+        return QuarantineState(owner=owner)
+    return QuarantineState(owner=owner, reason=mark.reason, since=mark.since)

@@ -63,6 +63,7 @@ class JobSettings(Section):
     status: list[str] = Field([], description="Prints the JSON status of {job}")
     hold: list[str] = Field([], description="Stops {job} and keeps it stopped")
     resume: list[str] = Field([], description="Starts {job} on {nodes} (comma-separated) from its last checkpoint, once per {token}")
+    poll_s: float = Field(2.0, description="Seconds between looks at a resumed job. Hotspare default")
     command_deadline_s: float = Field(120.0, description="One job command. Hotspare default: a hold waits for ranks to end")
     progress_deadline_s: float = Field(
         1800.0, description="From resume to the first step past the checkpoint. Hotspare default: load of a 405B checkpoint is 130 s "

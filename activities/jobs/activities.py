@@ -1,0 +1,163 @@
+"""Training jobs as workflows see them: find, hold, resume once, prove progress. The adapter does the talking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from temporalio import activity
+
+from activities.clock import Clock, SystemClock, beat, waited_before
+from activities.effects import refuse_if_late
+from activities.errors import DeadlinePassed, NotOurs, PreconditionFailed, as_application_error
+from activities.inventory import Inventory, Node
+from activities.jobs.protocol import JobAdapter, JobState, JobStatus, RestartedBy
+from activities.message import Message
+from activities.quarantine import QuarantineMarks
+from activities.settings import JobSettings
+
+
+class FindJob(Message):
+    """Ask for the job that has the node in its node set."""
+
+    cluster: str
+    node: Node
+
+
+class FoundJob(Message):
+    """The job's status, or None when no job has the node."""
+
+    status: JobStatus | None = None
+
+
+class HoldJob(Message):
+    """Stop a job and keep it stopped."""
+
+    job: str
+    reason: str
+
+
+class ResumeJob(Message):
+    """Start a job from its last good checkpoint on exactly these nodes (inventory names), once per token."""
+
+    job: str
+    nodes: list[str]
+    token: str
+
+
+class AwaitProgress(Message):
+    """Wait until the run that `token` made has stepped past `beyond_step`."""
+
+    job: str
+    token: str
+    beyond_step: int
+    deadline_s: float
+
+
+class AwaitRank(Message):
+    """Wait until a rank of the job runs on a node."""
+
+    job: str
+    node_name: str
+    deadline_s: float
+
+
+class JobActivities:
+    """The job behind one adapter. Nothing is resumed onto a quarantined node, over a running job, or against its own controller."""
+
+    def __init__(
+        self,
+        adapter: JobAdapter,
+        inventory: Inventory,
+        marks: QuarantineMarks,
+        settings: JobSettings,
+        clock: Clock | None = None,
+    ) -> None:
+        self._adapter = adapter
+        self._inventory = inventory
+        self._marks = marks
+        self._settings = settings
+        self._clock = clock or SystemClock()
+
+    @activity.defn
+    def find_job(self, request: FindJob) -> FoundJob:
+        """Find the job on a node."""
+        with as_application_error():
+            return FoundJob(status=self._adapter.find_on(request.node))
+
+    @activity.defn
+    def hold_job(self, request: HoldJob) -> JobStatus:
+        """Stop a job and keep it stopped; answers when it is provably stopped."""
+        with as_application_error():
+            status = self._adapter.status(request.job)
+            _refuse_others(status)
+            if status.state is JobState.HELD:
+                return status
+            refuse_if_late()
+            held = self._adapter.hold(request.job, request.reason)
+            if held.state not in (JobState.HELD, JobState.STOPPED):
+                raise PreconditionFailed(f"job {request.job} is {held.state.value} after its hold; it must be stopped before anything else")
+            return held
+
+    @activity.defn
+    def resume_job(self, request: ResumeJob) -> JobStatus:
+        """Resume a stopped job once; a run that already carries the token is the answer."""
+        with as_application_error():
+            status = self._adapter.status(request.job)
+            if status.run_token == request.token:
+                return status
+            _refuse_others(status)
+            if status.state not in (JobState.STOPPED, JobState.HELD):
+                raise PreconditionFailed(f"job {request.job} is {status.state.value}, so it is not resumed; hold it first")
+            self._refuse_quarantined(request)
+            refuse_if_late()
+            self._adapter.resume(request.job, request.nodes, request.token)
+            return self._adapter.status(request.job)
+
+    @activity.defn
+    def await_progress(self, request: AwaitProgress) -> JobStatus:
+        """Wait for the first step past the checkpoint under the token: the proof that the job trains again."""
+
+        def stepped(status: JobStatus) -> bool:
+            return status.run_token == request.token and status.step is not None and status.step > request.beyond_step
+
+        with as_application_error():
+            return self._await(request.job, stepped, request.deadline_s, f"stepped past {request.beyond_step}", request.token)
+
+    @activity.defn
+    def await_rank(self, request: AwaitRank) -> JobStatus:
+        """Wait until a rank of the job runs on a node: the proof that a replacement is used."""
+
+        def runs_there(status: JobStatus) -> bool:
+            return status.state is JobState.RUNNING and request.node_name in status.nodes
+
+        with as_application_error():
+            return self._await(request.job, runs_there, request.deadline_s, f"a rank on {request.node_name}")
+
+    def _await(self, job: str, done: Callable[[JobStatus], bool], deadline_s: float, what: str, token: str = "") -> JobStatus:
+        """Poll the job; ends early when a run that was seen under `token` has stopped, for it will not step any more."""
+        before, since, ran = waited_before(), self._clock.now(), False
+        while True:
+            status = self._adapter.status(job)
+            if done(status):
+                return status
+            ours = bool(token) and status.run_token == token
+            if ours and ran and status.state in (JobState.STOPPED, JobState.HELD):
+                raise PreconditionFailed(f"job {job} stopped again at step {status.step} before it {what}")
+            ran = ran or (ours and status.state is JobState.RUNNING)
+            waited = before + self._clock.now() - since
+            if waited >= deadline_s:
+                raise DeadlinePassed(f"job {job}: not {what} within {deadline_s:.0f} s; it is {status.state.value} at step {status.step}")
+            beat(waited)
+            self._clock.wait(self._settings.poll_s)
+
+    def _refuse_quarantined(self, request: ResumeJob) -> None:
+        for name in request.nodes:
+            node = self._inventory.resolve("", name)
+            owner = self._marks.owner(node)
+            if owner:
+                raise PreconditionFailed(f"{name} is quarantined by {owner}; job {request.job} is not resumed on it")
+
+
+def _refuse_others(status: JobStatus) -> None:
+    if status.restarted_by is not RestartedBy.HOTSPARE:
+        raise NotOurs(f"job {status.job} is restarted by its {status.restarted_by.value}; Hotspare neither holds nor resumes it")

@@ -1,0 +1,152 @@
+"""Runs the checks on a node over its access and reads their one JSON document back into the words of `checks.model`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from activities.node_access import CommandResult, NodeAccess
+from activities.settings import AccessSettings
+from checks.model import Action, Confidence, Diagnosis, Finding, GpuRef, KernelEvent, Verdict
+
+DOCUMENT_LIMIT = 4_000_000
+"""Characters of a probe's answer. Hotspare default: 200 events and 16 GPUs are about 150,000."""
+
+UNPACK = """import compileall, os, shutil, sys, tarfile, tempfile
+archive, target = sys.argv[1:3]
+if not os.path.exists(os.path.join(target, "run_checks.py")):
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    folder = tempfile.mkdtemp(dir=os.path.dirname(target))
+    with tarfile.open(archive) as file:
+        file.extractall(folder)
+    compileall.compile_dir(folder, quiet=2)
+    os.chmod(folder, 0o755)
+    try:
+        os.rename(folder, target)
+    except OSError:
+        shutil.rmtree(folder)
+        os.stat(os.path.join(target, "run_checks.py"))
+"""
+"""Python for the node: unpack the archive once per digest, byte code included, and atomically for two at the same time."""
+
+
+class ProbeCrashed(Exception):
+    """The node answered, but the probe did not end with its document: the monitor is broken, not the node."""
+
+
+@dataclass(frozen=True)
+class ChecksArchive:
+    """The archive of `checks/` as it travels to nodes."""
+
+    file: Path
+    digest: str
+
+
+@dataclass(frozen=True)
+class ProbeAnswer:
+    """One probe of one node. `gpu_processes` is None where they could not be read; `raw` is the document as it came."""
+
+    verdict: Verdict
+    boot_id: str
+    uptime_s: float
+    taken_at: datetime
+    instance_type: str
+    gpus: tuple[GpuRef, ...]
+    gpu_processes: int | None
+    findings: tuple[Finding, ...]
+    events: tuple[KernelEvent, ...]
+    diagnosis: Diagnosis
+    raw: str = field(repr=False, default="")
+
+
+class Probe:
+    """The checks archive, ready to be run on any node."""
+
+    def __init__(self, archive: ChecksArchive, settings: AccessSettings, thresholds: Mapping[str, Any] | None = None) -> None:
+        self._archive = archive
+        self._settings = settings
+        self._thresholds = dict(thresholds or {})
+
+    def run(self, access: NodeAccess, *, depth: str, settling_s: float, no_nvml: bool = False) -> ProbeAnswer:
+        """Run the probe; raises NodeUnreachable, DeadlinePassed, ProbeCrashed."""
+        command = self._command(depth, settling_s, no_nvml)
+        answer = self._run(access, command)
+        if not answer.stdout.strip() and "can't open file" in answer.stderr:
+            self._install(access)
+            answer = self._run(access, command)
+        try:
+            return read_document(answer.stdout)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            said = (answer.stderr or answer.stdout).strip()[-500:]
+            raise ProbeCrashed(f"the probe ended with status {answer.exit_status} and no readable document ({error}): {said}") from error
+
+    def _command(self, depth: str, settling_s: float, no_nvml: bool) -> list[str]:
+        sudo = ["sudo", "-n"] if self._settings.sudo else []
+        command = [*sudo, self._settings.python, f"{self._folder()}/run_checks.py", "probe", "--depth", depth]
+        command += ["--settling-s", str(settling_s)]
+        command += ["--no-nvml"] if no_nvml else []
+        return command + (["--thresholds", json.dumps(self._thresholds, sort_keys=True)] if self._thresholds else [])
+
+    def _folder(self) -> str:
+        return f"{self._settings.cache_dir}/{self._archive.digest}"
+
+    def _run(self, access: NodeAccess, command: list[str]) -> CommandResult:
+        return access.run(command, self._settings.command_deadline_s, DOCUMENT_LIMIT)
+
+    def _install(self, access: NodeAccess) -> None:
+        remote = access.put(self._archive.file, self._archive.digest)
+        answer = access.run([self._settings.python, "-c", UNPACK, remote, self._folder()], self._settings.command_deadline_s)
+        if answer.exit_status != 0:
+            raise ProbeCrashed(f"the checks could not be unpacked: {answer.stderr.strip()[-500:]}")
+
+
+def read_document(text: str) -> ProbeAnswer:
+    """Read a probe's document; raises ValueError, KeyError or TypeError for one that is cut, foreign or of another schema."""
+    document = json.loads(text)
+    if document["schema"] != 1:
+        raise ValueError(f"schema {document['schema']!r}, expected 1")
+    processes = document["gpu_processes"]
+    return ProbeAnswer(
+        verdict=Verdict(document["verdict"]),
+        boot_id=str(document["boot_id"]),
+        uptime_s=float(document["uptime_s"] or 0.0),
+        taken_at=datetime.fromtimestamp(float(document["taken_at"]), UTC),
+        instance_type=str(document.get("instance_type") or ""),
+        gpus=tuple(_gpu(entry) for entry in document["gpus"]),
+        gpu_processes=None if processes is None else len(processes),
+        findings=tuple(_finding(entry) for entry in document["findings"]),
+        events=tuple(KernelEvent(**_known(KernelEvent, entry)) for entry in document["events"]),
+        diagnosis=_diagnosis(document["diagnosis"]),
+        raw=text,
+    )
+
+
+def _known(kind: type, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep the fields that this release knows: a node may still have a newer archive in its cache."""
+    return {name: entry[name] for name in kind.__dataclass_fields__ if name in entry}  # type: ignore[attr-defined]
+
+
+def _gpu(entry: Mapping[str, Any] | None) -> GpuRef:
+    return GpuRef(**_known(GpuRef, entry or {}))
+
+
+def _finding(entry: Mapping[str, Any]) -> Finding:
+    gpu = _gpu(entry["gpu"]) if entry.get("gpu") else None
+    return Finding(
+        **{**_known(Finding, entry), "verdict": Verdict(entry["verdict"]), "action": Action(entry.get("action", "NONE")), "gpu": gpu}
+    )
+
+
+def _diagnosis(entry: Mapping[str, Any]) -> Diagnosis:
+    return Diagnosis(
+        fault_class=str(entry["fault_class"]),
+        action=Action(entry["action"]),
+        confidence=Confidence(entry["confidence"]),
+        because=tuple(str(reason) for reason in entry["because"]),
+        code=entry.get("code"),
+        gpu=_gpu(entry["gpu"]) if entry.get("gpu") else None,
+    )
