@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Optional, Tuple
+from typing import Optional
 
 
 class Verdict(str, Enum):
@@ -60,7 +60,9 @@ class KernelEvent:
     """One fault line of the kernel log, decoded.
 
     `kind` is "xid", "sxid" or "host". `monotonic_s` is seconds since boot, None where the line has no such stamp.
-    `recovery_from` and `recovery_to` are the numbers of an XID 154 line.
+    `recovery_from` and `recovery_to` are the numbers of an XID 154 line. `caused_by` is the code that the line itself names as
+    its cause. `companion` marks a line that only adds detail to the fault line beside it and is never counted by itself. `signal`
+    names the rule that a "host" line matched.
     """
 
     kind: str
@@ -75,6 +77,11 @@ class KernelEvent:
     monotonic_s: Optional[float] = None
     recovery_from: Optional[int] = None
     recovery_to: Optional[int] = None
+    gpu_instance: Optional[int] = None
+    compute_instance: Optional[int] = None
+    caused_by: Optional[int] = None
+    companion: bool = False
+    signal: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,6 @@ class Diagnosis:
     fault_class: str
     action: Action
     confidence: Confidence
-    because: Tuple[str, ...] = field(default_factory=tuple)
+    because: tuple[str, ...] = field(default_factory=tuple)
     code: Optional[int] = None
     gpu: Optional[GpuRef] = None
