@@ -74,6 +74,7 @@ class JobResumed(Message):
     nodes: list[str] = []
     step: int | None = None
     lost_steps: int | None = None
+    lost_minutes: float | None = None
     reason: str = ""
 
 

@@ -59,33 +59,54 @@ class Answer(Message):
 
 
 class GiveBack(Message):
-    """Capacity that comes back; never waits for an answer. `spare_fit` False: the spare goes back through a re-test, not into the pool."""
+    """Capacity that comes back; never waits for an answer. Unknown request ids are ignored: giving back twice is no error."""
 
     asker: str
-    kinds: list[AskKind]
+    request_ids: list[str]
+
+
+class Grant(Message):
+    """One thing that Cluster has handed out, under the id of the request that asked for it."""
+
+    request_id: str
+    asker: str
+    kind: AskKind
     instance_id: str
-    spare_fit: bool = True
+    spare_id: str = ""
+    granted_at: datetime
+    job: str = ""
 
 
 class Holding(Message):
-    """What a holder says it holds, when a recovering Cluster asks."""
+    """What a holder says it holds when a recovering Cluster asks; empty when it holds nothing."""
 
     asker: str
+    grants: list[Grant] = []
+
+
+class SayHolding(Message):
+    """Cluster to a holder: say what you hold."""
+
+    cluster: str
+
+
+class SeenFault(Message):
+    """One node's fault as Cluster remembers it for the storm question."""
+
     instance_id: str
-    kinds: list[AskKind]
-    spare: str = ""
+    fault_class: str
+    at: datetime
 
 
 class ClusterState(Message):
-    """What Cluster carries over continue-as-new."""
+    """What Cluster carries over continue-as-new. `fleet` is the number of nodes that can be out, `spares` the free ones last seen."""
 
-    nodes_out: dict[str, str] = {}
-    repairs: dict[str, str] = {}
-    leases: dict[str, str] = {}
+    grants: list[Grant] = []
     freezes: list[Freeze] = []
     queue: list[Ask] = []
-    recent: list[tuple[str, str, datetime]] = []
-    answered: dict[str, Answer] = {}
+    recent: list[SeenFault] = []
+    outbox: list[tuple[str, Answer]] = []
+    fleet: int = 0
 
 
 class ClusterStart(Message):
@@ -93,6 +114,13 @@ class ClusterStart(Message):
 
     cluster: str = ""
     state: ClusterState | None = None
+
+
+class Overview(Message):
+    """Cluster's answer to the `overview` query."""
+
+    recovering: bool
+    state: ClusterState
 
 
 class StartReplacement(Message):

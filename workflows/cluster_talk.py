@@ -1,0 +1,129 @@
+"""One workflow's side of its talk with Cluster: ask, be answered, give back, say what is held.
+
+Ids of workflows are reused per node, so every answer names the request it answers; a grant that is not ours goes straight back.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from activities import names
+    from activities.incidents import EnsureCluster, IncidentActivities
+    from workflows import options
+    from workflows.messages import Answer, Ask, AskKind, GiveBack, Grant, Holding
+    from workflows.tokens import Tokens
+
+
+class ClusterTalk:
+    """Holds what Cluster has granted to this workflow."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._cluster = ""
+        self._asked: dict[str, Ask] = {}
+        self._answers: dict[str, Answer] = {}
+        self._strays: list[Answer] = []
+        self.held: dict[AskKind, Grant] = {}
+
+    def serve(self, cluster: str) -> None:
+        """Learn which cluster this is."""
+        self._cluster = cluster
+
+    def take(self, answer: Answer) -> None:
+        """Handle Cluster's signal. Synchronous: it only books, the talker acts."""
+        ask = self._asked.get(answer.request_id)
+        if ask is None:
+            if answer.granted:
+                self._strays.append(answer)
+            return
+        self._answers[answer.request_id] = answer
+        if answer.granted:
+            self._hold(ask, answer)
+
+    def _hold(self, ask: Ask, answer: Answer) -> None:
+        self.held[ask.kind] = Grant(
+            request_id=ask.request_id,
+            asker=ask.asker,
+            kind=ask.kind,
+            instance_id=ask.instance_id,
+            spare_id=answer.spare.instance_id if answer.spare else "",
+            granted_at=answer.granted_at or workflow.now(),
+            job=ask.job,
+        )
+
+    async def ask(self, ask: Ask) -> Answer:
+        """Ask and return the first answer, which may be "queued". Without any answer: mend Cluster, ask again with the same id."""
+        self._asked[ask.request_id] = ask
+        for attempt in range(3):
+            if attempt:
+                await ensure_cluster(self._cluster)
+            await self._send("ask", ask)
+            try:
+                await workflow.wait_condition(
+                    lambda: ask.request_id in self._answers,
+                    timeout=options.CLUSTER_ANSWER,
+                    timeout_summary=f"Cluster answers: {ask.kind.value} for {ask.node_name or ask.instance_id}",
+                )
+                return self._answers[ask.request_id]
+            except TimeoutError:
+                workflow.logger.warning("Cluster did not answer %s, asking again", ask.request_id)
+        return Answer(request_id=ask.request_id, kind=ask.kind, granted=False, reason="Cluster does not answer")
+
+    async def stand_in_queue(self, ask: Ask, patience: timedelta) -> Answer:
+        """Wait for the grant of a queued ask; returns the last answer when patience ends, the place in the queue is kept."""
+        try:
+            await workflow.wait_condition(
+                lambda: self._answers[ask.request_id].granted,
+                timeout=patience,
+                timeout_summary=f"room for {ask.kind.value}: {self._answers[ask.request_id].reason}",
+            )
+        except TimeoutError:
+            pass
+        return self._answers[ask.request_id]
+
+    async def withdraw(self, ask: Ask) -> None:
+        """Take an ask back, granted or queued."""
+        self._asked.pop(ask.request_id, None)
+        self.held.pop(ask.kind, None)
+        await self._send("give_back", GiveBack(asker=ask.asker, request_ids=[ask.request_id]))
+
+    async def give_back(self, *kinds: AskKind) -> None:
+        """Give back what is held of these kinds, and every stray grant. Awaited until the server has it."""
+        going = [self.held[kind].request_id for kind in kinds if kind in self.held]
+        going += [stray.request_id for stray in self._strays]
+        if not going:
+            return
+        await self._send("give_back", GiveBack(asker=workflow.info().workflow_id, request_ids=going))
+        for kind in kinds:
+            self.held.pop(kind, None)
+        self._strays.clear()
+
+    async def say_holding(self) -> None:
+        """Tell a recovering Cluster what is held; an empty answer is an answer too."""
+        await self._send("holding", Holding(asker=workflow.info().workflow_id, grants=list(self.held.values())))
+
+    def has_strays(self) -> bool:
+        """Return whether a grant arrived that this workflow did not ask for."""
+        return bool(self._strays)
+
+    async def _send(self, signal: str, message: Ask | GiveBack | Holding) -> None:
+        handle = workflow.get_external_workflow_handle(names.cluster_id(self._cluster))
+        try:
+            await handle.signal(signal, message)
+        except ApplicationError:  # no such workflow: Cluster is gone, start it and say it again
+            await ensure_cluster(self._cluster)
+            await handle.signal(signal, message)
+
+
+async def ensure_cluster(cluster: str) -> None:
+    """Make sure that Cluster runs."""
+    await workflow.execute_activity_method(
+        IncidentActivities.ensure_cluster,
+        EnsureCluster(cluster=cluster),
+        summary=f"start cluster/{cluster} if it is not running",
+        **options.MESSENGER,
+    )

@@ -1,0 +1,91 @@
+"""Decisions as local activities: pure, one at a time, their answers recorded, so settings may change under open incidents."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio import activity, workflow
+
+from activities.inventory import Node
+from activities.message import Message
+from workflows.decisions.cluster_book import Judgement, judge_asks
+from workflows.decisions.facts import Facts, Step
+from workflows.decisions.policy import next_step
+from workflows.decisions.settings import ClusterSettings, PolicySettings, SweepSettings
+from workflows.messages import Ask, ClusterState
+
+
+class Desk(Message):
+    """What Cluster judges in one go: the batch of asks in order, its books, and the spares that were seen free."""
+
+    state: ClusterState
+    asks: list[Ask]
+    spares: list[Node]
+    now_iso: str
+
+
+class SweepPlan(Message):
+    """How a sweep goes about it."""
+
+    cluster: str
+    parallel: int
+
+
+class Bearings(Message):
+    """What a workflow asks when it starts: the worker's cluster, and whether search attributes are registered."""
+
+    cluster: str
+    attributes: bool
+    recovery_deadline_s: float
+    ui_url: str = ""
+
+
+class DecideActivities:
+    """Holds the settings as they are now; workflow code never reads them."""
+
+    def __init__(
+        self,
+        policy: PolicySettings,
+        limits: ClusterSettings,
+        cluster: str,
+        *,
+        attributes: bool = True,
+        sweep: SweepSettings | None = None,
+        ui_url: str = "",
+    ) -> None:
+        self._policy = policy
+        self._limits = limits
+        self._cluster = cluster
+        self._attributes = attributes
+        self._sweep = sweep or SweepSettings()
+        self._ui_url = ui_url
+
+    @activity.defn
+    def bearings(self) -> Bearings:
+        """Say which cluster this worker serves."""
+        return Bearings(
+            cluster=self._cluster,
+            attributes=self._attributes,
+            recovery_deadline_s=self._limits.recovery_deadline_s,
+            ui_url=self._ui_url,
+        )
+
+    @activity.defn
+    def decide(self, facts: Facts) -> Step:
+        """Choose an incident's next step."""
+        return next_step(facts, self._policy)
+
+    @activity.defn
+    def judge_asks(self, desk: Desk) -> Judgement:
+        """Judge what was asked of Cluster."""
+        return judge_asks(desk.state, desk.asks, desk.spares, self._limits, desk.now_iso)
+
+    @activity.defn
+    def plan_sweep(self) -> SweepPlan:
+        """Say how many nodes a sweep examines at once."""
+        return SweepPlan(cluster=self._cluster, parallel=self._sweep.parallel)
+
+
+async def bearings() -> Bearings:
+    """Ask for bearings from workflow code."""
+    return await workflow.execute_local_activity_method(DecideActivities.bearings, start_to_close_timeout=timedelta(seconds=10))

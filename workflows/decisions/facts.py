@@ -1,0 +1,121 @@
+"""What an incident knows when it decides: the whole input of the policy, recorded in history with each decision."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from activities.host_memory import HostRecord
+from activities.inventory import Node
+from activities.message import Message
+from activities.node import Examination, Opinion
+from checks.model import Action, Verdict
+
+
+class RungOutcome(StrEnum):
+    """What became of a rung in this incident."""
+
+    HELPED = "helped"
+    DID_NOT_HELP = "did not help"
+    FAILED = "failed"
+    REFUSED = "refused"
+    SKIPPED = "skipped"
+
+
+class RungTaken(Message):
+    """A rung of the ladder that this incident is through with."""
+
+    rung: Action
+    outcome: RungOutcome
+    detail: str = ""
+
+
+class Spare(StrEnum):
+    """How far a replacement is."""
+
+    NOT_ASKED = "not asked"
+    NONE_FREE = "none free"
+    READY = "ready"
+    FAILED = "failed"
+
+
+class Facts(Message):
+    """The state of one incident. Absent evidence is None, never a default that looks like health.
+
+    `incident` is the workflow id, which the node's next incident shares; `run` names this incident alone.
+    """
+
+    cluster: str
+    incident: str
+    run: str
+    node: Node
+    now: datetime
+    record: HostRecord
+    opinion: Opinion | None = None
+    examination: Examination | None = None
+    unreadable_probes: int = 0
+    disrupted: bool = False
+    fault_gone: bool = False
+    quarantine_room: bool = False
+    quarantined: bool = False
+    storm: str = ""
+    refused: str = ""
+    evidence_taken: bool = False
+    job: str = ""
+    job_told: bool = False
+    job_answered: bool = False
+    job_done: bool = False
+    job_outcome: str = ""
+    retest: Verdict | None = None
+    retest_because: list[str] = []
+    spare: Spare = Spare.NOT_ASKED
+    spare_name: str = ""
+    spare_reason: str = ""
+    taken: list[RungTaken] = []
+    skipped_steps: list[str] = []
+    approved: list[Action] = []
+    escalations: int = 0
+    person_owns: bool = False
+    back_in_service: bool = False
+    settled: bool = False
+    burn_in_passed: bool | None = None
+    paged: list[str] = []
+    left_by_earlier: bool = False
+    asked_by_hand: bool = False
+    asked_rung: str = ""
+    asked_since: datetime | None = None
+
+
+class StepKind(StrEnum):
+    """Every step that an incident can take next."""
+
+    EXAMINE = "examine"
+    ASK_LEAVE = "ask leave to quarantine"
+    QUARANTINE = "quarantine"
+    COLLECT_EVIDENCE = "collect evidence"
+    TELL_JOB = "tell the job"
+    REPLACE = "replace"
+    DISRUPT = "disrupt"
+    RETEST = "re-test"
+    BURN_IN = "burn in"
+    BACK_IN_SERVICE = "back in service"
+    GIVE_UP_NODE = "give up the node"
+    AWAIT_JOB = "await the job"
+    RETURN_TO_POOL = "return to the pool"
+    RETIRE = "retire"
+    ASK_PERSON = "ask a person"
+    CLOSE = "close"
+
+
+class Step(Message):
+    """The next step and why. `rung` goes with DISRUPT and ASK_PERSON, `outcome` with CLOSE, `deadline_s` with what is waited for."""
+
+    kind: StepKind
+    because: list[str]
+    rung: Action | None = None
+    outcome: str = ""
+    deadline_s: float = 0.0
+    settling_s: float = 0.0
+    page: str = ""
+    policy_hash: str = ""
+    attributes: bool = True

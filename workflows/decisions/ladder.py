@@ -1,0 +1,93 @@
+"""Which rungs of the ladder are left for a node, and why the others are not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from activities.host_memory import RungAttempt
+from checks.model import Action
+from workflows.decisions.facts import Facts
+from workflows.decisions.settings import PolicySettings
+
+DISRUPTIVE = (Action.RESET_GPU, Action.REBOOT_NODE, Action.POWER_CYCLE)
+"""Rungs that work on the node in place."""
+
+
+@dataclass(frozen=True)
+class Rungs:
+    """The ladder as it stands: what is left, in order, and each refusal in words."""
+
+    left: tuple[Action, ...]
+    refused: tuple[str, ...] = field(default_factory=tuple)
+
+    def next_in_place(self) -> Action | None:
+        """Return the next rung that works on the node itself, if any."""
+        return next((rung for rung in self.left if rung in DISRUPTIVE), None)
+
+
+def rungs_for(facts: Facts, policy: PolicySettings) -> Rungs:
+    """Return the rungs left for this incident, with the reason for every rung that is not."""
+    left: list[Action] = []
+    refused: list[str] = []
+    for rung in _ladder(facts, policy):
+        reason = _why_not(rung, facts, policy)
+        if reason:
+            refused.append(f"{rung.value}: {reason}")
+        else:
+            left.append(rung)
+    for _ in range(facts.escalations):
+        if len(left) > 1:
+            refused.append(f"{left[0].value}: a person asked for the next rung")
+            left = left[1:]
+    return Rungs(tuple(left), tuple(refused))
+
+
+def _ladder(facts: Facts, policy: PolicySettings) -> list[Action]:
+    opinion = facts.opinion
+    if opinion is None:
+        return []
+    by_code = policy.ladders_by_code.get(f"xid:{opinion.code}") if opinion.code is not None else None
+    return list(by_code if by_code is not None else policy.ladders.get(opinion.fault_class, []))
+
+
+def _why_not(rung: Action, facts: Facts, policy: PolicySettings) -> str:
+    taken = next((one for one in facts.taken if one.rung is rung), None)
+    if taken is not None:
+        return f"tried in this incident, {taken.outcome.value}"
+    if rung.value in facts.skipped_steps:
+        return "a person said to skip it"
+    if rung is Action.RESET_GPU and facts.node.instance_type not in policy.reset_capable_types:
+        return f"not known to work on {facts.node.instance_type or 'this instance type'}; switch it on in policy.reset_capable_types"
+    if rung not in DISRUPTIVE:
+        return ""
+    return _over_budget(facts, policy) or _repeated(rung, facts, policy)
+
+
+def _over_budget(facts: Facts, policy: PolicySettings) -> str:
+    window = timedelta(hours=policy.attempts_window_h)
+    recent = [
+        one
+        for one in facts.record.attempts
+        if one.rung in DISRUPTIVE and facts.now - one.at <= window and one.incident != facts.run
+    ]
+    spent = len(recent) + sum(1 for one in facts.taken if one.rung in DISRUPTIVE)
+    if spent >= policy.attempts_per_node:
+        return f"{spent} disruptive attempts on this node within {policy.attempts_window_h:g} h, the limit is {policy.attempts_per_node}"
+    serial = facts.opinion.gpu.serial if facts.opinion else ""
+    same_gpu = [one for one in recent if serial and one.gpu_serial == serial]
+    if len(same_gpu) >= policy.attempts_per_gpu:
+        return f"GPU {serial} was treated {len(same_gpu)} times within {policy.attempts_window_h:g} h, the limit is {policy.attempts_per_gpu}"
+    return ""
+
+
+def _repeated(rung: Action, facts: Facts, policy: PolicySettings) -> str:
+    window = timedelta(hours=policy.repeat_window_h)
+    for past in facts.record.attempts:
+        if past.rung is rung and facts.now - past.at <= window and _same_fault(past, facts) and past.incident != facts.run:
+            return f"the same fault came back within {policy.repeat_window_h:g} h of it ({past.at:%Y-%m-%d %H:%M} UTC): one rung up"
+    return ""
+
+
+def _same_fault(past: RungAttempt, facts: Facts) -> bool:
+    return facts.opinion is not None and past.fault_class == facts.opinion.fault_class

@@ -1,0 +1,202 @@
+"""The state of one incident: what it knows, what was reported, what people and other workflows said to it.
+
+Signal and update handlers only write here; the steps in `incident_steps` and `incident_repairs` act on it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities import names
+    from activities.host_memory import HostRecord
+    from activities.incidents import FailedBurnIn, JobResumed, StartIncident
+    from activities.inventory import Node
+    from activities.node import Report
+    from checks.model import Action
+    from workflows.cluster_talk import ClusterTalk
+    from workflows.decisions.facts import Facts, Spare, Step
+    from workflows.messages import Ask, AskKind, Replacement, Word
+    from workflows.operator_view import OperatorView
+    from workflows.tokens import Tokens
+
+REPORTS_SHOWN = 20
+"""Different reports whose text is kept; further ones are counted. Hotspare default: history stays readable in a flood."""
+
+
+class Incident:
+    """Everything that one run of RemediateNode remembers."""
+
+    def __init__(self, start: StartIncident) -> None:
+        self.cluster = start.cluster
+        self.tokens = Tokens()
+        self.talk = ClusterTalk(self.tokens)
+        self.view = OperatorView()
+        self.opened_at = workflow.now()
+        self.facts: Facts | None = None
+        self.unread: list[Report] = []
+        self.read: list[Report] = []
+        self.seen_keys: list[str] = []
+        self.duplicates = 0
+        self.words: list[tuple[str, Word]] = []
+        self.job_resumed: JobResumed | None = None
+        self.failed_burn_in: FailedBurnIn | None = None
+        self.replacement: Replacement | None = None
+        self.replace_child: Any = None
+        self.supplied_id = ""
+        self.unwanted_spares: list[str] = []
+        self.decisions: list[str] = []
+        self.lost_minutes: float | None = None
+        self.fate = ""
+        self.strike = False
+        self.ui_url = ""
+        self.last_boot_id = ""
+        self.booted_at: str = ""
+
+    @property
+    def known(self) -> Facts:
+        """The facts, once the node has been identified."""
+        if self.facts is None:
+            raise RuntimeError("the node has not been identified yet")
+        return self.facts
+
+    @property
+    def node(self) -> Node:
+        """The node that this incident is about."""
+        return self.known.node
+
+    def begin(self, node: Node, record: HostRecord) -> None:
+        """Start from nothing but the node and its record. A quarantine left by an earlier incident of this node is ours."""
+        ours = node.quarantine == names.incident_id(self.cluster, node.instance_id)
+        self.facts = Facts(
+            cluster=self.cluster,
+            incident=names.incident_id(self.cluster, node.instance_id),
+            run=self.tokens.run,
+            node=node,
+            now=workflow.now(),
+            record=record,
+            quarantined=ours,
+            left_by_earlier=ours,
+        )
+
+    def learn(self, **changes: object) -> None:
+        """Take new facts in."""
+        self.facts = self.known.model_copy(update={**changes, "now": workflow.now()})
+
+    def tell(self, phase: str, text: str) -> None:
+        """Add a line to the story."""
+        self.view.tell(phase, text)
+
+    def hear(self, report: Report) -> None:
+        """Take a report in. The same fault, reported a thousand times, is one."""
+        key = report_key(report)
+        if key in self.seen_keys:
+            self.duplicates += 1
+            return
+        self.seen_keys.append(key)
+        if len(self.unread) + len(self.read) < REPORTS_SHOWN:
+            self.unread.append(report)
+        else:
+            self.duplicates += 1
+
+    def note_decision(self, step: Step) -> None:
+        """Keep the decision with its facts, for people and for trying a changed policy on it."""
+        facts = self.known.model_dump(
+            mode="json", exclude_defaults=True, exclude={"node", "record", "examination", "incident", "run", "cluster"}
+        )
+        answer = step.model_dump(mode="json", exclude_defaults=True)
+        self.decisions.append(json.dumps({"facts": facts, "step": answer}, separators=(",", ":")))
+
+    def ask(self, kind: AskKind) -> Ask:
+        """Return a request to Cluster for this node."""
+        opinion = self.known.opinion
+        return Ask(
+            request_id=self.tokens.next(),
+            asker=self.known.incident,
+            kind=kind,
+            instance_id=self.node.instance_id,
+            node_name=self.node.name,
+            fault_class=opinion.fault_class if opinion else "",
+            code=opinion.code if opinion else None,
+            job=self.known.job,
+            zone=self.node.zone,
+            spine=self.node.spine,
+            instance_type=self.node.instance_type,
+        )
+
+    def interrupted(self) -> bool:
+        """Return whether a person has said something that is not acted on yet."""
+        return bool(self.words)
+
+    def obey(self) -> None:
+        """Act on what people said since the last look."""
+        for verb, word in self.words:
+            self.tell(verb, f"{word.by}: {word.reason or 'no reason given'}")
+            getattr(self, f"_{verb}")(word)
+        self.words.clear()
+
+    def _approve(self, word: Word) -> None:
+        asked = [rung for rung in (word.step, self.known.asked_rung) if rung]
+        self.learn(approved=[*self.known.approved, *(Action(rung) for rung in asked[:1])], asked_rung="", asked_since=None)
+
+    def _skip(self, word: Word) -> None:
+        step = word.step or self.known.asked_rung
+        self.learn(skipped_steps=[*self.known.skipped_steps, *([step] if step else [])], asked_rung="", asked_since=None)
+
+    def _escalate(self, word: Word) -> None:
+        self.learn(escalations=self.known.escalations + 1, asked_rung="", asked_since=None)
+
+    def _take_over(self, word: Word) -> None:
+        self.learn(person_owns=True, asked_since=None)
+
+    def _hand_back(self, word: Word) -> None:
+        self.learn(
+            person_owns=False, examination=None, retest=None, unreadable_probes=0, asked_rung="", asked_since=None, paged=[]
+        )
+
+    def read_reports(self) -> None:
+        """Merge what was reported since the last look; a new fault before the quarantine asks for a new examination."""
+        fresh, self.unread = self.unread, []
+        for report in fresh:
+            self.tell("reported", describe(report))
+        self.read += fresh
+        if fresh and not self.known.quarantined and not self.known.job_told:
+            self.learn(examination=None)
+
+    def hear_job(self) -> None:
+        """Act on what the job's recovery said."""
+        if self.failed_burn_in is not None:
+            failed, self.failed_burn_in = self.failed_burn_in, None
+            self.tell("failed burn-in", failed.evidence)
+            if failed.instance_id == self.node.instance_id:
+                self.learn(
+                    job_answered=False, back_in_service=False, quarantine_room=False, retest=None, disrupted=False, fault_gone=False
+                )
+            else:
+                self.unwanted_spares.append(failed.instance_id)
+                self.learn(job_answered=False, spare=Spare.NOT_ASKED, spare_reason=failed.evidence)
+        if self.job_resumed is not None and not self.known.job_done:
+            end = self.job_resumed
+            words = f"resumed at step {end.step}" if end.resumed else f"not resumed: {end.reason}"
+            self.learn(job_done=True, job_outcome=words)
+            self.lost_minutes = end.lost_minutes
+
+
+def report_key(report: Report) -> str:
+    """Return what makes two reports the same one."""
+    if report.key:
+        return report.key
+    return "/".join(
+        str(part) for part in (report.source, report.xid, report.sxid, report.what, report.gpu.uuid or report.gpu.pci, report.seen_at)
+    )
+
+
+def describe(report: Report) -> str:
+    """Return a report in one line."""
+    code = f"XID {report.xid}" if report.xid is not None else f"SXid {report.sxid}" if report.sxid is not None else ""
+    gpu = report.gpu.pci or report.gpu.uuid or ("" if report.gpu.index is None else f"GPU {report.gpu.index}")
+    said = " ".join(part for part in (code, gpu, report.what or report.raw) if part) or "look at this node"
+    return f"{report.source}: {'resolved: ' if report.resolved else ''}{said}"

@@ -1,0 +1,125 @@
+"""Time-outs, retries and queues of every activity, in one named table; call sites hold no literals.
+
+`schedule_to_start` says "no worker of this role": the limit within which a worker must pick the activity up.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TypedDict
+
+from temporalio.common import RetryPolicy
+from temporalio.workflow import ActivityCancellationType
+
+from activities import names
+
+NO_WORKER = timedelta(minutes=10)
+HEARTBEAT = timedelta(seconds=10)  # a cancel reaches an activity with its next heartbeat, so within ten seconds
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments of `workflow.execute_activity_method`."""
+
+    task_queue: str
+    start_to_close_timeout: timedelta
+    schedule_to_close_timeout: timedelta
+    schedule_to_start_timeout: timedelta
+    heartbeat_timeout: timedelta
+    retry_policy: RetryPolicy
+    cancellation_type: ActivityCancellationType
+
+
+QUICK_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=20), maximum_attempts=8)
+PATIENT_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=60))
+
+LOOK_UP: Options = {
+    "task_queue": names.QUEUE_AWS,
+    "start_to_close_timeout": timedelta(seconds=30),
+    "schedule_to_start_timeout": NO_WORKER,
+    "retry_policy": PATIENT_RETRY,
+}
+"""Inventory and host memory: nothing goes on without them, so they are retried patiently."""
+
+EXAMINE: Options = {
+    "task_queue": names.QUEUE_SSH,
+    "start_to_close_timeout": timedelta(seconds=120),
+    "schedule_to_start_timeout": NO_WORKER,
+    "heartbeat_timeout": timedelta(seconds=90),
+    "retry_policy": QUICK_RETRY,
+}
+"""A probe of one node."""
+
+MARK: Options = {
+    "task_queue": names.QUEUE_SSH,
+    "start_to_close_timeout": timedelta(seconds=60),
+    "schedule_to_start_timeout": NO_WORKER,
+    "retry_policy": PATIENT_RETRY,
+}
+"""Quarantine marks: must get through, so retried for as long as it takes."""
+
+EVIDENCE: Options = {
+    "task_queue": names.QUEUE_SSH_SLOW,
+    "start_to_close_timeout": timedelta(seconds=180),
+    "schedule_to_start_timeout": timedelta(minutes=2),
+    "heartbeat_timeout": timedelta(seconds=90),
+    "retry_policy": RetryPolicy(maximum_attempts=2),
+}
+"""The evidence bundle is worth a short wait, never a long one."""
+
+DISRUPT: Options = {
+    "task_queue": names.QUEUE_AWS,
+    "start_to_close_timeout": timedelta(seconds=30),
+    "schedule_to_start_timeout": timedelta(seconds=60),  # a grant is good for one step within a minute
+    "retry_policy": QUICK_RETRY,
+    "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+}
+"""Reboot and reset: short attempts, so that a stuck one ends before the next begins."""
+
+POWER_CYCLE: Options = {
+    **DISRUPT,
+    "start_to_close_timeout": timedelta(minutes=15),
+    "heartbeat_timeout": HEARTBEAT,
+}
+"""Stop, wait until stopped, start."""
+
+WATCH: Options = {
+    "task_queue": names.QUEUE_SSH_SLOW,
+    "start_to_close_timeout": timedelta(hours=3),
+    "schedule_to_start_timeout": NO_WORKER,
+    "heartbeat_timeout": HEARTBEAT,
+    "retry_policy": PATIENT_RETRY,
+}
+"""Waiting for something outside: boot, test run, job progress. Resumed by another worker when this one dies."""
+
+JOB: Options = {
+    "task_queue": names.QUEUE_SSH,
+    "start_to_close_timeout": timedelta(minutes=5),
+    "schedule_to_start_timeout": NO_WORKER,
+    "retry_policy": QUICK_RETRY,
+}
+"""Commands of the job adapter."""
+
+MESSENGER: Options = {
+    "task_queue": names.QUEUE_WORKFLOWS,
+    "start_to_close_timeout": timedelta(seconds=20),
+    "schedule_to_start_timeout": NO_WORKER,
+    "retry_policy": PATIENT_RETRY,
+}
+"""Starting and joining workflows."""
+
+PAGE: Options = {
+    "task_queue": names.QUEUE_NOTIFY,
+    "start_to_close_timeout": timedelta(seconds=60),
+    "schedule_to_start_timeout": NO_WORKER,
+    "retry_policy": RetryPolicy(initial_interval=timedelta(seconds=2), maximum_interval=timedelta(seconds=60), maximum_attempts=20),
+}
+"""Pages are retried, but a dead pager never stops healing."""
+
+DECIDE_TIMEOUT = timedelta(seconds=10)
+"""Decisions are pure and take milliseconds."""
+
+CLUSTER_ANSWER = timedelta(seconds=15)
+"""How long an ask of Cluster may stay without any answer before it is asked again."""
+
+CLUSTER_QUEUE = timedelta(minutes=30)
+"""How long to stand in Cluster's queue before a person is told; standing goes on."""
