@@ -113,7 +113,14 @@ def lookup_signal(signal: str) -> HostSignal:
 
 def expected_gpus(instance_type: str) -> Optional[int]:
     """Return how many GPUs an EC2 instance type has, None for a type that is not listed. Source: EC2 instance type pages."""
-    return _instance_types().get(instance_type)
+    known = _instance_types().get(instance_type)
+    return known[0] if known else None
+
+
+def gpu_family(instance_type: str) -> str:
+    """Return the GPU family of an EC2 instance type, such as "H100"; empty for a type that is not listed."""
+    known = _instance_types().get(instance_type)
+    return known[1] if known else ""
 
 
 @cache
@@ -132,8 +139,8 @@ def _signals() -> dict[str, HostSignal]:
 
 
 @cache
-def _instance_types() -> dict[str, int]:
-    return dict(_load("instance_types.csv", lambda row: (row["instance_type"], int(row["gpus"]))))
+def _instance_types() -> dict[str, tuple[int, str]]:
+    return dict(_load("instance_types.csv", lambda row: (row["instance_type"], (int(row["gpus"]), row["family"]))))
 
 
 Entry = TypeVar("Entry")

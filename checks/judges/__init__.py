@@ -1,0 +1,1 @@
+"""Judges of test tools: from what a tool printed to a verdict, a cause and what to do next."""
