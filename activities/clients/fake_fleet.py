@@ -1,0 +1,195 @@
+"""FakeFleet: a whole cluster in memory behind the same protocols as the real one. Nothing waits in it, everything is counted.
+
+It ships with the product, because workflow tests, replay and the simulator run the real activities over it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from activities import names
+from activities.burn_in import BurnInActivities
+from activities.clients.fake_access import FakeAccess, FakeRun
+from activities.clients.fake_ec2 import FakeEc2, FakeInventory
+from activities.clients.fake_job import FakeJob
+from activities.clients.fake_machine import FakeFault, FakeMachine
+from activities.clients.fake_memory import FakeMemory
+from activities.clients.fake_points import Hold, Points
+from activities.clients.fake_text import all_reduce_text, mpirun_unreachable_text
+from activities.ec2 import Ec2Activities
+from activities.errors import NodeUnreachable
+from activities.host_memory import HostMemoryActivities
+from activities.incidents import IncidentActivities, WorkflowGateway
+from activities.inventory import InventoryActivities, Node
+from activities.jobs.activities import JobActivities
+from activities.node import NodeActivities
+from activities.node_access import DetachedRun, NodeAccess
+from activities.notify import NotifyActivities, Page
+from activities.probing import ChecksArchive, Probe
+from activities.quarantine import QUARANTINE_DIR, QuarantineActivities, QuarantineMarks
+from activities.settings import AccessSettings, BurnInSettings, EffectSettings, JobSettings, StoreSettings
+
+GROUP_BUSBW_GBS = 470.0
+"""In-place bus bandwidth of healthy p5.48xlarge nodes together at 16 GiB. Source: OCI troubleshooting page, 471."""
+
+
+class FakeClock:
+    """A clock that each thread turns for itself by waiting: a deadline of hours passes at once, and nobody else's does."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def now(self) -> float:
+        return float(getattr(self._local, "now", 0.0))
+
+    def wait(self, seconds: float) -> None:
+        self._local.now = self.now() + seconds
+
+
+class FakeFleet:
+    """Machines `node-1`..`node-N`, `spare-1`.. and `head`, with a job on the nodes.
+
+    Points that can be counted, held or made to fail: reboot, stop, start_instance, set_tags, remove_tags, describe, boot_id, put,
+    start, kill, run.<command> (run.probe, run.quarantine_write, ...), group.start, job.find, job.status, job.hold, job.resume,
+    memory.recall, memory.save, memory.freezes, page. Each takes a node name, a job name or nothing.
+    """
+
+    def __init__(self, nodes: int = 4, spares: int = 1, instance_type: str = "p5.48xlarge", cluster: str = "lab") -> None:
+        self.cluster, self.instance_type = cluster, instance_type
+        self.points = Points()
+        self.clock = FakeClock()
+        self.pages: list[Page] = []
+        self._lock = threading.RLock()
+        workers = [f"node-{number}" for number in range(1, nodes + 1)]
+        roles = {**dict.fromkeys(workers, "worker"), **{f"spare-{n}": "spare" for n in range(1, spares + 1)}, "head": "head"}
+        self._nodes = [self._entry(position, name, role) for position, (name, role) in enumerate(roles.items())]
+        self.machines = {name: FakeMachine(name) for name in roles}
+        self.ec2 = FakeEc2(self.machines, self._nodes, self.points, self._lock, self._work_ended)
+        self.inventory = FakeInventory(self.ec2, self._nodes)
+        self.memory = FakeMemory(self.points)
+        self.job = FakeJob("train", workers, self.machines, self.points, self._lock, self.quarantined_at_head)
+        self.group_runs: dict[str, FakeRun] = {}
+        self.group_run_nodes: list[list[str]] = []
+        self.looks_per_run = 0
+
+    def node(self, alias: str) -> Node:
+        """Return the inventory entry behind an alias."""
+        return self.inventory.resolve(self.cluster, alias)
+
+    def machine(self, alias: str) -> FakeMachine:
+        """Return the machine behind an alias."""
+        return self.machines[self.node(alias).name]
+
+    def inject(self, alias: str, fault: FakeFault) -> None:
+        """Put a fault on a machine; a job that runs there stops when the fault kills work."""
+        with self._lock:
+            machine = self.machine(alias)
+            machine.inject(fault)
+            if not machine.up or fault.xid == 94 or not machine.can_work:
+                self._work_ended(machine.name)
+
+    def hold(self, point: str, node: str = "") -> Hold:
+        """Stop the next calls at a point; see `Points.hold`."""
+        return self.points.hold(point, node)
+
+    def fail_next(self, point: str, error: Exception, times: int = 1, node: str = "") -> None:
+        """Make the next calls at a point raise; see `Points.fail_next`."""
+        self.points.fail_next(point, error, times, node)
+
+    def count(self, point: str, node: str = "") -> int:
+        """How many calls were carried out at a point."""
+        return self.points.count(point, node)
+
+    def access_to(self, node: Node) -> NodeAccess:
+        """`AccessTo` of the fleet."""
+        return FakeAccess(self.machines[node.name], node.instance_type, self.points, self._lock)
+
+    def quarantined_at_head(self, name: str) -> bool:
+        """Whether the head node has the file that keeps the job off a node."""
+        return f"{QUARANTINE_DIR}/{name}" in self.machines["head"].files
+
+    def send(self, page: Page) -> None:
+        """`Notifier.send` of the fleet: keeps the page."""
+        self.points.carry_out("page", page.node, lambda: self.pages.append(page))
+
+    def start(self, run_id: str, nodes: list[Node], deadline_s: float) -> None:
+        """`BurnInLauncher.start`: a known run is not started again."""
+        self.points.carry_out("group.start", "", lambda: self._start_group(run_id, [node.name for node in nodes]))
+
+    def poll(self, run_id: str) -> DetachedRun:
+        """`BurnInLauncher.poll`."""
+        with self._lock:
+            run = self.group_runs.get(run_id)
+            return run.poll(run_id) if run else DetachedRun(run_id=run_id, known=False)
+
+    def kill(self, run_id: str) -> None:
+        """`BurnInLauncher.kill`."""
+        with self._lock:
+            if run := self.group_runs.get(run_id):
+                run.lose()
+
+    def activities(self, gateway: WorkflowGateway, folder: Path) -> list[Callable[..., Any]]:
+        """Return every activity over this fleet, ready for a worker. `folder` takes the evidence and a stand-in for the archive."""
+        archive = folder / "checks.tar.gz"
+        archive.write_bytes(b"FakeFleet unpacks nothing")
+        access, jobs = AccessSettings(), JobSettings(adapter="command", head="head")
+        marks = QuarantineMarks(self.ec2, self.access_to, self.inventory, jobs)
+        store = StoreSettings(evidence_dir=folder / "evidence")
+        probe = Probe(ChecksArchive(archive, "fake"), access)
+        holders: list[object] = [
+            Ec2Activities(self.ec2, self.access_to, self.memory, EffectSettings(), self.clock),
+            NodeActivities(self.access_to, probe, access, BurnInSettings(), store, self.clock),
+            QuarantineActivities(marks),
+            JobActivities(self.job, self.inventory, marks, jobs, self.clock),
+            BurnInActivities(self, BurnInSettings(), self.clock),
+            HostMemoryActivities(self.memory),
+            NotifyActivities(self),
+            InventoryActivities(self.inventory),
+            IncidentActivities(gateway),
+        ]
+        return [activity for holder in holders for activity in activities_of(holder)]
+
+    def _start_group(self, run_id: str, members: list[str]) -> None:
+        with self._lock:
+            if run_id in self.group_runs:
+                return
+            self.group_run_nodes.append(members)
+            self.group_runs[run_id] = self._group_run(members)
+
+    def _group_run(self, members: list[str]) -> FakeRun:
+        machines = [self.machines[name] for name in members]
+        for machine in machines:
+            try:
+                machine.answer()
+            except Exception:  # whatever keeps it from answering, mpirun says the same
+                return FakeRun(mpirun_unreachable_text(machine.name), 1, self.looks_per_run)
+        wrong = max(fault.wrong for machine in machines for fault in [*machine.faults, FakeFault()])
+        kind = "inter" if len(members) > 1 else "intra"
+        busbw = GROUP_BUSBW_GBS * min(machine.share(kind) for machine in machines)
+        return FakeRun(all_reduce_text(members, 8, busbw, wrong), 1 if wrong else 0, self.looks_per_run)
+
+    def _work_ended(self, name: str) -> None:
+        if name in self.job.nodes:
+            self.job.stop()
+
+    def _entry(self, position: int, name: str, role: str) -> Node:
+        ip = f"10.0.0.{position + 11}"
+        return Node(
+            instance_id=f"i-{position + 1:017x}",
+            name=name,
+            ip=ip,
+            host=f"ip-{ip.replace('.', '-')}",
+            role=role,
+            instance_type=self.instance_type if role != "head" else "c7i.2xlarge",
+            zone="us-east-1a",
+            gpus=8 if role != "head" else 0,
+        )
+
+
+def activities_of(holder: object) -> list[Callable[..., Any]]:
+    """Return the activity methods of an activity class's instance."""
+    found = [getattr(holder, name) for name in sorted(dir(holder)) if not name.startswith("_")]
+    return [method for method in found if hasattr(method, "__temporal_activity_definition")]

@@ -1,0 +1,70 @@
+"""Host memory in a dictionary, with the same conditional writes as the real store."""
+
+from __future__ import annotations
+
+import threading
+
+from activities.clients.fake_points import Points
+from activities.errors import PreconditionFailed
+from activities.host_memory import ClosedIncident, Freeze, HostRecord
+
+
+class FakeMemory:
+    """In-memory `HostMemory`."""
+
+    def __init__(self, points: Points | None = None) -> None:
+        self._points = points or Points()
+        self._lock = threading.Lock()
+        self._intents: dict[str, str] = {}
+        self._records: dict[str, HostRecord] = {}
+        self._incidents: dict[tuple[str, str], ClosedIncident] = {}
+        self._freezes: dict[str, list[Freeze]] = {}
+
+    def note_intent(self, token: str, what: str) -> bool:
+        with self._lock:
+            new = token not in self._intents
+            self._intents.setdefault(token, what)
+            return new
+
+    def withdraw_intent(self, token: str) -> None:
+        with self._lock:
+            self._intents.pop(token, None)
+
+    def recall(self, instance_id: str) -> HostRecord:
+        return self._points.carry_out("memory.recall", instance_id, lambda: self._recall(instance_id))
+
+    def save(self, record: HostRecord) -> HostRecord:
+        return self._points.carry_out("memory.save", record.instance_id, lambda: self._save(record))
+
+    def records(self) -> list[HostRecord]:
+        with self._lock:
+            return [self._records[key] for key in sorted(self._records)]
+
+    def save_incident(self, closed: ClosedIncident) -> None:
+        with self._lock:
+            self._incidents[closed.incident, closed.run_id] = closed
+
+    def incidents(self, instance_id: str = "", limit: int = 100) -> list[ClosedIncident]:
+        with self._lock:
+            mine = [closed for closed in self._incidents.values() if instance_id in ("", closed.instance_id)]
+        return sorted(mine, key=lambda closed: closed.closed_at, reverse=True)[:limit]
+
+    def freezes(self, cluster: str) -> list[Freeze]:
+        return self._points.carry_out("memory.freezes", cluster, lambda: list(self._freezes.get(cluster, [])))
+
+    def save_freezes(self, cluster: str, freezes: list[Freeze]) -> None:
+        with self._lock:
+            self._freezes[cluster] = list(freezes)
+
+    def _recall(self, instance_id: str) -> HostRecord:
+        with self._lock:
+            return self._records.get(instance_id, HostRecord(instance_id=instance_id))
+
+    def _save(self, record: HostRecord) -> HostRecord:
+        with self._lock:
+            stored = self._records.get(record.instance_id)
+            if record.version != (stored.version if stored else 0):
+                raise PreconditionFailed(f"host memory: {record.instance_id} was changed by somebody else")
+            saved = record.model_copy(update={"version": record.version + 1})
+            self._records[record.instance_id] = saved
+            return saved
