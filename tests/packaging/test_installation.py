@@ -62,7 +62,9 @@ def test_a_wheel_carries_every_file_of_the_tree_that_the_program_needs(wheel: Pa
         assert needed - set(archive.namelist()) == set()
 
 
-def test_without_the_entry_point_the_foreign_package_is_what_python_finds(editable: Installation, from_wheel: Installation) -> None:
+def test_without_the_entry_point_the_foreign_package_is_what_python_finds(
+    editable: Installation, from_wheel: Installation
+) -> None:
     for installation in (editable, from_wheel):
         assert installation.python("import workflows; print(workflows.OWNER)").strip() == "another distribution"
 

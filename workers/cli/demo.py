@@ -1,0 +1,67 @@
+"""`hotspare demo`: three faults on a lab cluster, healed before your eyes."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from activities.errors import BadInput
+from workers.cli.common import CRITICAL, OK, answering, run_async
+
+LAB_MODULES = ("moto", "asyncssh")
+"""What the extra `lab` brings; the `temporal` server comes with it too."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(demo)
+
+
+def demo(
+    faults: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[XID]...", help="79, 64 or 94: play only the stories of these faults [default: all]"),
+    ] = None,
+    keep: Annotated[Path | None, typer.Option("--keep", help="Keep logs and state in this new folder.")] = None,
+) -> None:
+    """Heal three faults on a lab cluster before your eyes. Ends with 0 only when the job trains again after each."""
+    with answering(as_json=False):
+        missing = [name for name in LAB_MODULES if importlib.util.find_spec(name) is None]
+        if missing:
+            raise BadInput(
+                f"the demo needs the lab, and {', '.join(missing)} is not installed; type: pip install 'hotspare[lab]'"
+            )
+        healed = run_async(_demo(list(faults or []), keep))
+    raise typer.Exit(OK if healed else CRITICAL)
+
+
+async def _demo(faults: list[str], keep: Path | None) -> bool:
+    from workers.demo.play import play
+    from workers.demo.screen import Screen
+    from workers.demo.stories import choose
+    from workers.demo.worker_process import WorkerFailed
+
+    try:
+        stories = choose(faults)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    if keep is not None and keep.exists():
+        raise BadInput(f"{keep} exists already; name a new folder")
+    folder = keep.resolve() if keep is not None else Path(tempfile.mkdtemp(prefix="hotspare-demo-"))
+    screen = Screen()
+    healed = False
+    try:
+        healed = await play(stories, folder, screen)
+    except WorkerFailed as error:
+        screen.failed(str(error), "")
+    if healed and keep is None:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+    else:
+        screen.say(f"Logs and state are in {folder}")
+    return healed

@@ -1,0 +1,93 @@
+"""Follows what Hotspare does while it does it: new lines of the stories that its workflows tell, and their results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus, WorkflowQueryFailedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from activities import names
+from workflows.messages import IncidentReport
+from workflows.operator_view import Line
+
+RPC = timedelta(seconds=3)
+"""One question to the server. Answers take milliseconds; a worker that is busy answers at the next look."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """A line that a workflow told, with the name of the node or job that it is about."""
+
+    who: str
+    line: Line
+
+
+@dataclass
+class _Followed:
+    workflow_id: str
+    who: str
+    is_incident: bool
+    run_id: str = ""
+    lines: int = 0
+    open: bool = False
+    report: IncidentReport | None = None
+
+
+class Follower:
+    """Looks at the incident of each node, and at the recovery of the job, that began at or after `since`.
+
+    It asks for the fixed workflow ids, so it needs no visibility store.
+    """
+
+    def __init__(self, client: Client, cluster: str, nodes: dict[str, str], job: str, since: datetime) -> None:
+        self._client = client
+        self._since = since
+        self._followed = [_Followed(names.incident_id(cluster, key), name, True) for key, name in sorted(nodes.items())]
+        self._followed.append(_Followed(names.job_id(cluster, job), job, False))
+
+    async def look(self) -> list[Told]:
+        """Return what was told since the last look, oldest first."""
+        told = [line for followed in self._followed for line in await self._look_at(followed)]
+        return sorted(told, key=lambda one: one.line.at)
+
+    @property
+    def reports(self) -> dict[str, IncidentReport]:
+        """The results of the incidents that have ended, by node."""
+        return {followed.who: followed.report for followed in self._followed if followed.report is not None}
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """The ids of the workflows that have begun and not ended."""
+        return tuple(followed.workflow_id for followed in self._followed if followed.open)
+
+    async def _look_at(self, followed: _Followed) -> list[Told]:
+        description = await self._describe(followed.workflow_id)
+        if description is None or description.start_time < self._since:
+            return []
+        if description.run_id != followed.run_id:
+            followed.run_id, followed.lines, followed.report = description.run_id, 0, None
+        followed.open = description.status is WorkflowExecutionStatus.RUNNING
+        new = await self._new_lines(followed)
+        if followed.is_incident and description.status is WorkflowExecutionStatus.COMPLETED and followed.report is None:
+            handle = self._client.get_workflow_handle(followed.workflow_id, run_id=followed.run_id, result_type=IncidentReport)
+            followed.report = await handle.result(rpc_timeout=RPC)
+        return new
+
+    async def _describe(self, workflow_id: str) -> WorkflowExecutionDescription | None:
+        try:
+            return await self._client.get_workflow_handle(workflow_id).describe(rpc_timeout=RPC)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+
+    async def _new_lines(self, followed: _Followed) -> list[Told]:
+        handle = self._client.get_workflow_handle(followed.workflow_id, run_id=followed.run_id)
+        try:
+            lines: list[Line] = await handle.query("story", result_type=list[Line], rpc_timeout=RPC)
+        except (WorkflowQueryFailedError, RPCError):
+            return []  # no worker has taken it up yet, or it is busy: the same lines come with the next look
+        new, followed.lines = lines[followed.lines :], len(lines)
+        return [Told(followed.who, line) for line in new]

@@ -1,0 +1,87 @@
+"""Plays the stories one after the other and judges each; the demonstration succeeds only when all end as they must."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from workers.demo.ending import Ending, judge
+from workers.demo.following import Follower
+from workers.demo.job_watch import JobWatch
+from workers.demo.screen import Screen
+from workers.demo.stage import Stage, set_stage
+from workers.demo.stories import Story
+
+LOOK_S = 0.3
+"""Between looks at the workflows and the job."""
+
+STORY_LIMIT_S = 120.0
+"""Most that a story may take before it counts as failed; each takes well under a minute."""
+
+
+async def play(stories: tuple[Story, ...], folder: Path, screen: Screen) -> bool:
+    """Play the stories. Returns whether each ended as it must."""
+    started = time.monotonic()
+    results: list[tuple[Story, bool, float]] = []
+    async with set_stage(folder, screen) as stage:
+        screen.opening(stories, stage.desk.settings.temporal.ui_url)
+        for number, story in enumerate(stories, start=1):
+            screen.begin(number, len(stories), story)
+            began = time.monotonic()
+            kept = await _play_one(story, stage, screen)
+            results.append((story, kept, time.monotonic() - began))
+            if not kept:
+                screen.failed("The stories that follow build on this one and are left out.", stage.worker.tail())
+                break
+        screen.closing(results, time.monotonic() - started)
+    return len(results) == len(stories) and all(kept for _, kept, _ in results)
+
+
+async def _play_one(story: Story, stage: Stage, screen: Screen) -> bool:
+    await stage.prepare(story)
+    before = stage.job()
+    reboots, stops = stage.calls("RebootInstances"), stage.calls("StopInstances")
+    since = datetime.now(UTC)
+    began = time.monotonic()
+    follower = Follower(stage.desk.client, stage.desk.settings.name, stage.nodes, before.name, since)
+    for line in await stage.inject(story.fault):
+        screen.injected(story.fault.node, line)
+    watch = JobWatch(before)
+    with screen.live():
+        await _follow(story, stage, screen, follower, watch, since)
+    ending = Ending(
+        job_before=before,
+        job_after=stage.job(),
+        reports=follower.reports,
+        still_open=follower.open,
+        reboots=_more(reboots, stage.calls("RebootInstances")),
+        power_cycles=_more(stops, stage.calls("StopInstances")),
+        quarantined=await stage.quarantined(),
+        stopped_at=watch.stopped_at,
+        resumed_from=watch.resumed_from,
+        stopped_s=watch.stopped_s,
+        again_s=watch.again_s,
+    )
+    checks = judge(ending, story.expected)
+    screen.end(story, ending, checks, time.monotonic() - began)
+    return all(check.kept for check in checks)
+
+
+async def _follow(story: Story, stage: Stage, screen: Screen, follower: Follower, watch: JobWatch, since: datetime) -> None:
+    """Show what happens until nothing is open and the job trains again, or the limit is reached, or the worker is gone."""
+    began = time.monotonic()
+    while (elapsed := time.monotonic() - began) < STORY_LIMIT_S and stage.worker.alive:
+        for told in await follower.look():
+            screen.told(told, since)
+        job = stage.job()
+        watch.see(job, elapsed)
+        screen.job(job, elapsed)
+        if story.fault.node in follower.reports and not follower.open and (watch.trains_again(job) or job.state != "RUNNING"):
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+def _more(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:
+    return {name: count - before.get(name, 0) for name, count in after.items()}
