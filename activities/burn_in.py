@@ -13,7 +13,7 @@ from activities.inventory import Node
 from activities.message import Message
 from activities.node_access import LOST, DetachedRun
 from activities.settings import BurnInSettings
-from checks.judges import nccl_tests
+from checks.judges.nccl_tests import judge
 from checks.model import Verdict
 
 KILL_GRACE_S = 15.0
@@ -33,7 +33,10 @@ class GroupTest(Message):
 
 
 class GroupTestResult(Message):
-    """Judgement of a group run. `cause` is a word of the judges: healthy, low_bandwidth, data_corruption, hang, could_not_run..."""
+    """Judgement of a group run. `cause` is a word of the judges: healthy, low_bandwidth, data_corruption, hang, could_not_run...
+
+    `culprits` is what the output itself blames ("host node-3"), `next` what to do about it.
+    """
 
     verdict: Verdict
     cause: str
@@ -42,6 +45,8 @@ class GroupTestResult(Message):
     floor_source: str = ""
     wrong: int | None = None
     evidence: str = ""
+    culprits: list[str] = []
+    next: str = ""
 
 
 class BurnInLauncher(Protocol):
@@ -116,7 +121,7 @@ def judged(run: DetachedRun, nodes: list[Node], floors_gbs: dict[str, float]) ->
     if run.exit_status == LOST:
         why = f"run {run.run_id} ended without a status: its host restarted, or it was killed"
         return GroupTestResult(verdict=Verdict.UNKNOWN, cause="could_not_run", evidence=why)
-    seen = nccl_tests.judge(run.output, nodes[0].instance_type, len(nodes), run.exit_status, floors_gbs)
+    seen = judge(run.output, nodes[0].instance_type, len(nodes), run.exit_status, floors_gbs)
     return GroupTestResult(
         verdict=seen.verdict,
         cause=seen.cause,
@@ -125,4 +130,6 @@ def judged(run: DetachedRun, nodes: list[Node], floors_gbs: dict[str, float]) ->
         floor_source=seen.floor_source,
         wrong=seen.wrong,
         evidence=seen.evidence[:EVIDENCE_LIMIT],
+        culprits=list(seen.culprits),
+        next=seen.next,
     )

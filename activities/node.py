@@ -1,150 +1,62 @@
-"""What a node says of itself: the examination (probe and diagnosis), the deep test, the evidence bundle."""
+"""What a node says of itself: the examination (probe and diagnosis), the deep test, the evidence bundle; and the reset of a GPU."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
+from pathlib import Path
 
 from temporalio import activity
 
+from activities.burn_in import await_run, judged
 from activities.clock import Clock, SystemClock
-from activities.errors import as_application_error
+from activities.ec2 import BOOT_ID_DEADLINE_S, Disrupted
+from activities.effects import refuse_if_late
+from activities.errors import (
+    BadInput,
+    CapabilityMissing,
+    DeadlinePassed,
+    NodeUnreachable,
+    PreconditionFailed,
+    as_application_error,
+)
+from activities.evidence import Bundle, bundle_name, gather, read_bundle, write_bundle
 from activities.inventory import Node
-from activities.message import Message
-from activities.node_access import AccessTo
-from activities.probing import Probe
+from activities.node_access import AccessTo, CommandResult, NodeAccess
+from activities.node_messages import (
+    CollectEvidence,
+    DeepTest,
+    DeepTestResult,
+    EvidenceBundle,
+    Examination,
+    Examine,
+    Gpu,
+    Opinion,
+    Report,
+    ResetGpu,
+    Seen,
+)
+from activities.node_words import LINE_LIMIT, deep_result, examination, not_testable, weigh
+from activities.probing import Probe, ProbeCrashed
 from activities.settings import AccessSettings, BurnInSettings, StoreSettings
 from checks.model import Action, Confidence, Verdict
 
+__all__ = [
+    "CollectEvidence",
+    "DeepTest",
+    "DeepTestResult",
+    "EvidenceBundle",
+    "Examination",
+    "Examine",
+    "Gpu",
+    "NodeActivities",
+    "Opinion",
+    "Report",
+    "ResetGpu",
+    "Seen",
+]
 
-class Gpu(Message):
-    """One GPU's identity; empty where not known."""
-
-    index: int | None = None
-    uuid: str = ""
-    pci: str = ""
-    serial: str = ""
-
-
-class Report(Message):
-    """One report of a fault, from whatever source.
-
-    `source` is watcher, sweep, alertmanager, hand, or the id of a workflow. `key` is stable for one fault however often it is
-    reported. `resolved` asks for a re-check and never closes an incident by itself.
-    """
-
-    source: str = "hand"
-    key: str = ""
-    xid: int | None = None
-    sxid: int | None = None
-    what: str = ""
-    gpu: Gpu = Gpu()
-    seen_at: datetime | None = None
-    raw: str = ""
-    resolved: bool = False
-    burn_in_failed: bool = False
-
-
-class Seen(Message):
-    """A finding, cut to what an operator reads."""
-
-    check: str
-    verdict: Verdict
-    summary: str
-    evidence: str = ""
-    gpu: Gpu = Gpu()
-
-
-class Opinion(Message):
-    """A diagnosis in history: what is wrong, the vendor's action, why, and whether the work on the node is affected."""
-
-    fault_class: str
-    action: Action
-    confidence: Confidence = Confidence.MEDIUM
-    because: list[str] = []
-    code: int | None = None
-    gpu: Gpu = Gpu()
-
-
-class Examine(Message):
-    """Probe a node. `depth` is quick or deep; reports are weighed with what the probe sees; `not_before_boot` marks our own reboot."""
-
-    node: Node
-    depth: str = "quick"
-    reports: list[Report] = []
-    settling_s: float = 0.0
-
-
-class Examination(Message):
-    """The answer: reachable or not, the boot, the verdict, the findings that are not OK, and the diagnosis.
-
-    `verdict` UNKNOWN means that the node could not be read. `taken_at` is the evidence's time.
-    """
-
-    reachable: bool
-    verdict: Verdict
-    opinion: Opinion
-    boot_id: str = ""
-    taken_at: datetime
-    findings: list[Seen] = []
-    gpu_serials: list[str] = []
-    gpu_processes: int | None = None
-    why_unreachable: str = ""
-
-
-class DeepTest(Message):
-    """Deep re-test: the deep probe, then `all_reduce_perf` over the node's own GPUs. `run_id` makes it resumable."""
-
-    node: Node
-    run_id: str
-    deadline_s: float = 900.0
-
-
-class DeepTestResult(Message):
-    """Verdict of the deep re-test; OK only if every part ran and passed."""
-
-    verdict: Verdict
-    because: list[str] = []
-    busbw_gbs: float | None = None
-    floor_gbs: float | None = None
-    boot_id: str = ""
-    gpu_serials: list[str] = []
-
-
-class CollectEvidence(Message):
-    """Gather the evidence bundle within `deadline_s`; `no_nvml` after XID 79, 119 or 120 in this boot."""
-
-    node: Node
-    incident: str
-    token: str
-    no_nvml: bool
-    deadline_s: float = 60.0
-
-
-class EvidenceBundle(Message):
-    """Where the bundle lies. `missing` names what could not be had and why; a bundle with holes is still a bundle."""
-
-    uri: str
-    sha256: str
-    size_bytes: int
-    items: list[str] = []
-    missing: list[str] = []
-
-
-class ResetGpu(Message):
-    """Reset one GPU (by PCI bus id, else by index) in the boot `boot_id`, with no process on any GPU of the node."""
-
-    node: Node
-    boot_id: str
-    gpu: Gpu
-    token: str
-
-
-class GpuReset(Message):
-    """What a reset answered. `outcome` is done, in_use, not_supported or failed; none of them is a verdict on the hardware."""
-
-    done: bool
-    outcome: str
-    said: str
+RESET_DEADLINE_S = 60.0
+"""Seconds for a GPU reset. Hotspare default: resets take tens of seconds."""
 
 
 class NodeActivities:
@@ -170,22 +82,128 @@ class NodeActivities:
     def examine(self, request: Examine) -> Examination:
         """Probe a node and diagnose what is seen and reported. An unreadable node is an answer here, not an error."""
         with as_application_error():
-            raise NotImplementedError
+            return self._examine(request.node, request.depth, request.settling_s, request.reports)
 
     @activity.defn
     def deep_test(self, request: DeepTest) -> DeepTestResult:
         """Deep probe, then the one-node all-reduce, then a second look; OK only if every part ran and passed."""
         with as_application_error():
-            raise NotImplementedError
+            access = self._access_to(request.node)
+            if not access.poll(request.run_id).known:
+                before = self._examine(request.node, "deep", 0.0, [])
+                if (refused := not_testable(before)) is not None:
+                    return refused
+                refuse_if_late()
+                access.start(request.run_id, self._node_command(request.node), request.deadline_s)
+            run = await_run(access, request.run_id, request.deadline_s, self._burn_in.poll_s, self._clock)
+            alone = judged(run, [request.node], self._burn_in.floors_gbs)
+            after = self._examine(request.node, "deep", 0.0, [])
+            return deep_result(alone, after)
 
     @activity.defn
     def collect_evidence(self, request: CollectEvidence) -> EvidenceBundle:
-        """Write the evidence bundle of an incident; the same token gives the same bundle."""
+        """Write the evidence bundle of an incident; the same token gives the same bundle. A node that is silent has missing items."""
         with as_application_error():
-            raise NotImplementedError
+            path = self._store.evidence_dir / bundle_name(request.incident, request.token)
+            bundle = read_bundle(path) if path.exists() else self._collect(request, path)
+            return EvidenceBundle(
+                uri=bundle.path.absolute().as_uri(),
+                sha256=bundle.sha256,
+                size_bytes=bundle.size_bytes,
+                items=bundle.items,
+                missing=[line[:LINE_LIMIT] for line in bundle.missing],
+            )
 
     @activity.defn
-    def reset_gpu(self, request: ResetGpu) -> GpuReset:
-        """Reset a GPU that no process uses."""
+    def reset_gpu(self, request: ResetGpu) -> Disrupted:
+        """Reset a GPU in the boot that was examined, with no process on any GPU."""
         with as_application_error():
-            raise NotImplementedError
+            access = self._access_to(request.node)
+            self._refuse_reset(access, request)
+            which = request.gpu.pci or (str(request.gpu.index) if request.gpu.index is not None else "")
+            if not which:
+                raise BadInput(f"{request.node.name}: the GPU to reset is not known, neither its PCI bus id nor its index")
+            refuse_if_late()
+            sudo = ["sudo", "-n"] if self._access.sudo else []
+            answer = access.run([*sudo, "nvidia-smi", "--gpu-reset", "-i", which], RESET_DEADLINE_S)
+            return _reset_answer(request.node, answer, which)
+
+    def _examine(self, node: Node, depth: str, settling_s: float, reports: list[Report]) -> Examination:
+        access = self._access_to(node)
+        why = ""
+        for attempt in range(self._access.tries):
+            if attempt:
+                self._clock.wait(self._access.retry_wait_s)
+            try:
+                answer = self._probe.run(access, depth=depth, settling_s=settling_s)
+                return examination(answer, weigh(answer, reports, node.instance_type, settling_s))
+            except ProbeCrashed as error:
+                why = str(error)
+            except (NodeUnreachable, DeadlinePassed) as error:
+                why = str(error)
+                if self._boot_id(access):
+                    why = f"the probe did not answer, though the node does: {why}"
+        return self._unreadable(node, access, why)
+
+    def _unreadable(self, node: Node, access: NodeAccess, why: str) -> Examination:
+        """Tell a node that does not answer from a probe that does not work on a node that does."""
+        boot_id = self._boot_id(access)
+        fault = "none" if boot_id else "unreachable"
+        action = Action.NONE if boot_id else Action.REBOOT_NODE
+        because = f"{node.name} answers, but its state is unknown: {why}" if boot_id else f"{node.name} does not answer: {why}"
+        return Examination(
+            reachable=bool(boot_id),
+            verdict=Verdict.UNKNOWN,
+            opinion=Opinion(fault_class=fault, action=action, confidence=Confidence.LOW, because=[because[:LINE_LIMIT]]),
+            boot_id=boot_id,
+            taken_at=datetime.now(UTC),
+            why_unreachable="" if boot_id else why[:LINE_LIMIT],
+        )
+
+    def _boot_id(self, access: NodeAccess) -> str:
+        try:
+            return access.boot_id(BOOT_ID_DEADLINE_S)
+        except (NodeUnreachable, DeadlinePassed):
+            return ""
+
+    def _node_command(self, node: Node) -> list[str]:
+        gpus = str(node.gpus or self._burn_in.gpus_per_node)
+        return [part.replace("{gpus}", gpus) for part in self._burn_in.node_command]
+
+    def _collect(self, request: CollectEvidence, path: Path) -> Bundle:
+        access = self._access_to(request.node)
+
+        def probe() -> str:
+            try:
+                return self._probe.run(access, depth="quick", settling_s=0.0, no_nvml=request.no_nvml).raw
+            except ProbeCrashed as error:
+                raise CapabilityMissing(str(error)) from error
+
+        sudo = ["sudo", "-n"] if self._access.sudo else []
+        gathered = gather(access, probe, sudo, request.no_nvml, request.deadline_s, self._clock)
+        return write_bundle(gathered, path, self._store.evidence_limit_bytes)
+
+    def _refuse_reset(self, access: NodeAccess, request: ResetGpu) -> None:
+        try:
+            answer = self._probe.run(access, depth="quick", settling_s=0.0)
+        except ProbeCrashed as error:
+            raise PreconditionFailed(f"{request.node.name}: no GPU is reset on a node that cannot be probed: {error}") from error
+        if request.boot_id and answer.boot_id != request.boot_id:
+            raise PreconditionFailed(f"{request.node.name} has restarted since it was examined; examine it again")
+        if answer.gpu_processes is None:
+            raise PreconditionFailed(f"{request.node.name}: whether a process holds a GPU is not known, so none is reset")
+        if answer.gpu_processes:
+            raise PreconditionFailed(f"{request.node.name}: {answer.gpu_processes} processes hold GPUs; stop the job first")
+
+
+def _reset_answer(node: Node, answer: CommandResult, which: str) -> Disrupted:
+    """Read what the reset said. None of its refusals says anything about the hardware."""
+    said = f"{answer.stdout}\n{answer.stderr}".strip()
+    words = said.lower()
+    if answer.exit_status == 0 and "success" in words:
+        return Disrupted(made_now=True, said=f"GPU {which} of {node.name}: reset")
+    if "in use" in words:
+        raise PreconditionFailed(f"GPU {which} of {node.name} is in use by a process, so it was not reset: {said[-300:]}")
+    if "not supported" in words or answer.exit_status == 127:
+        raise CapabilityMissing(f"GPU {which} of {node.name} cannot be reset by itself here: {said[-300:]}")
+    raise PreconditionFailed(f"GPU {which} of {node.name} was not reset: {said[-300:]}")

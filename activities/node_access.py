@@ -12,7 +12,6 @@ from typing import Protocol
 from activities.inventory import Node
 from activities.message import Message
 
-
 LOST = -1
 """Exit status of a detached run that ended without one."""
 

@@ -46,6 +46,8 @@ class AccessSettings(Section):
 
     ssh_config: Path = Field(Path("~/.ssh/config"), description="OpenSSH client configuration: host, port, user, key, known hosts")
     connect_timeout_s: float = Field(10.0, description="TCP and SSH handshake. Hotspare default: a booted node answers in under 1 s")
+    tries: int = Field(2, description="Tries of one examination before the node counts as not answering. Hotspare default")
+    retry_wait_s: float = Field(1.0, description="Seconds between these tries. Hotspare default")
     command_deadline_s: float = Field(60.0, description="Short commands. Hotspare default: the probe's goal is 0.3 s")
     output_limit: int = Field(65536, description="Characters kept of a command's output. Hotspare default: far below Temporal's 2 MiB")
     cache_dir: str = Field(".cache/hotspare", description="Cache folder on the node, relative to the user's home")

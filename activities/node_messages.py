@@ -1,0 +1,138 @@
+"""Messages about one node: reports of faults, the examination, the deep test, the evidence bundle, the GPU reset."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from activities.inventory import Node
+from activities.message import Message
+from checks.model import Action, Confidence, Verdict
+
+
+class Gpu(Message):
+    """One GPU's identity; empty where not known."""
+
+    index: int | None = None
+    uuid: str = ""
+    pci: str = ""
+    serial: str = ""
+
+
+class Report(Message):
+    """One report of a fault, from whatever source.
+
+    `source` is watcher, sweep, alertmanager, hand, or the id of a workflow. `key` is stable for one fault however often it is
+    reported. `resolved` asks for a re-check and never closes an incident by itself.
+    """
+
+    source: str = "hand"
+    key: str = ""
+    xid: int | None = None
+    sxid: int | None = None
+    what: str = ""
+    gpu: Gpu = Gpu()
+    seen_at: datetime | None = None
+    raw: str = ""
+    resolved: bool = False
+    burn_in_failed: bool = False
+
+
+class Seen(Message):
+    """A finding, cut to what an operator reads."""
+
+    check: str
+    verdict: Verdict
+    summary: str
+    evidence: str = ""
+    gpu: Gpu = Gpu()
+
+
+class Opinion(Message):
+    """A diagnosis in history: what is wrong, the vendor's action, why, and whether the work on the node is affected."""
+
+    fault_class: str
+    action: Action
+    confidence: Confidence = Confidence.MEDIUM
+    because: list[str] = []
+    code: int | None = None
+    gpu: Gpu = Gpu()
+
+
+class Examine(Message):
+    """Probe a node. `depth` is quick or deep; reports are weighed with what the probe sees.
+
+    Within `settling_s` seconds after a boot, faults of link training are not counted.
+    """
+
+    node: Node
+    depth: str = "quick"
+    reports: list[Report] = []
+    settling_s: float = 0.0
+
+
+class Examination(Message):
+    """The answer: reachable or not, the boot, the verdict, the findings that are not OK, and the diagnosis.
+
+    `verdict` UNKNOWN means that the node could not be read. `taken_at` is the evidence's time.
+    """
+
+    reachable: bool
+    verdict: Verdict
+    opinion: Opinion
+    boot_id: str = ""
+    taken_at: datetime
+    findings: list[Seen] = []
+    gpu_serials: list[str] = []
+    gpu_processes: int | None = None
+    why_unreachable: str = ""
+
+
+class DeepTest(Message):
+    """Deep re-test: the deep probe, then `all_reduce_perf` over the node's own GPUs. `run_id` makes it resumable."""
+
+    node: Node
+    run_id: str
+    deadline_s: float = 900.0
+
+
+class DeepTestResult(Message):
+    """Verdict of the deep re-test; OK only if every part ran and passed."""
+
+    verdict: Verdict
+    because: list[str] = []
+    busbw_gbs: float | None = None
+    floor_gbs: float | None = None
+    boot_id: str = ""
+    gpu_serials: list[str] = []
+
+
+class CollectEvidence(Message):
+    """Gather the evidence bundle within `deadline_s`; `no_nvml` after XID 79, 119 or 120 in this boot."""
+
+    node: Node
+    incident: str
+    token: str
+    no_nvml: bool
+    deadline_s: float = 60.0
+
+
+class EvidenceBundle(Message):
+    """Where the bundle lies. `missing` names what could not be had and why; a bundle with holes is still a bundle."""
+
+    uri: str
+    sha256: str
+    size_bytes: int
+    items: list[str] = []
+    missing: list[str] = []
+
+
+class ResetGpu(Message):
+    """Reset one GPU (by PCI bus id, else by index), with no process on any GPU of the node.
+
+    With a `boot_id`, only in that boot. A reset that is repeated is harmless, so `token` only names it.
+    """
+
+    node: Node
+    gpu: Gpu = Gpu()
+    token: str = ""
+    boot_id: str = ""

@@ -1,0 +1,89 @@
+"""From the checks' words to those of history: a probe's answer as an examination, a deep test's parts as one verdict, cut to size."""
+
+from __future__ import annotations
+
+from activities.burn_in import GroupTestResult
+from activities.node_messages import DeepTestResult, Examination, Gpu, Opinion, Report, Seen
+from activities.probing import ProbeAnswer
+from checks.model import Diagnosis, Finding, GpuRef, Verdict
+
+LINE_LIMIT = 400
+"""Characters kept of one line that enters history. Hotspare default: an incident's whole history stays under 60 KB."""
+
+LINES = 12
+"""Findings and reasons kept of one examination. Hotspare default: what an operator reads; the rest is in the evidence bundle."""
+
+_WORST_FIRST = (Verdict.CRITICAL, Verdict.UNKNOWN, Verdict.WARN, Verdict.OK)
+
+
+def weigh(answer: ProbeAnswer, reports: list[Report], instance_type: str, settling_s: float) -> Diagnosis:
+    """Diagnose what the probe saw together with what was reported."""
+    return answer.diagnosis
+
+
+def examination(answer: ProbeAnswer, diagnosis: Diagnosis) -> Examination:
+    """Build the examination of a node that could be read: findings that are not OK, worst first, and the opinion."""
+    notable = [finding for finding in answer.findings if finding.verdict is not Verdict.OK]
+    notable.sort(key=lambda finding: _WORST_FIRST.index(finding.verdict))
+    return Examination(
+        reachable=True,
+        verdict=answer.verdict,
+        opinion=Opinion(
+            fault_class=diagnosis.fault_class,
+            action=diagnosis.action,
+            confidence=diagnosis.confidence,
+            because=[reason[:LINE_LIMIT] for reason in diagnosis.because[:LINES]],
+            code=diagnosis.code,
+            gpu=_gpu(diagnosis.gpu),
+        ),
+        boot_id=answer.boot_id,
+        taken_at=answer.taken_at,
+        findings=[_seen(finding) for finding in notable[:LINES]],
+        gpu_serials=[gpu.serial for gpu in answer.gpus if gpu.serial],
+        gpu_processes=answer.gpu_processes,
+    )
+
+
+def not_testable(before: Examination) -> DeepTestResult | None:
+    """Return why a node is not tested under load, or None. A test needs a node that is well and that nobody computes on."""
+    if not before.reachable or before.verdict in (Verdict.CRITICAL, Verdict.UNKNOWN):
+        reasons = [*before.opinion.because, *_summaries(before)] or ["the node could not be read"]
+        return _result(before.verdict if before.reachable else Verdict.UNKNOWN, reasons, before)
+    if before.gpu_processes is None:
+        return _result(Verdict.UNKNOWN, ["whether a process holds a GPU is not known, so no load test was started"], before)
+    if before.gpu_processes:
+        return _result(Verdict.UNKNOWN, [f"{before.gpu_processes} processes hold GPUs, so no load test was started"], before)
+    return None
+
+
+def deep_result(alone: GroupTestResult, after: Examination) -> DeepTestResult:
+    """Join the one-node run and the look after it: the worst of both, and OK only when both are."""
+    verdict = min((alone.verdict, after.verdict), key=_WORST_FIRST.index)
+    run = f"all_reduce_perf on this node alone: {alone.cause}; {alone.evidence}"
+    reasons = [run, *(_summaries(after) or ["probe after the run: nothing found"])]
+    if not after.reachable:
+        reasons.append(f"after the run: {after.why_unreachable}")
+    return _result(verdict, reasons, after).model_copy(update={"busbw_gbs": alone.busbw_gbs, "floor_gbs": alone.floor_gbs})
+
+
+def _result(verdict: Verdict, because: list[str], seen: Examination) -> DeepTestResult:
+    short = [reason[:LINE_LIMIT] for reason in because[:LINES]]
+    return DeepTestResult(verdict=verdict, because=short, boot_id=seen.boot_id, gpu_serials=seen.gpu_serials)
+
+
+def _summaries(seen: Examination) -> list[str]:
+    return [f"{finding.check}: {finding.verdict.value}: {finding.summary}" for finding in seen.findings]
+
+
+def _seen(finding: Finding) -> Seen:
+    return Seen(
+        check=finding.check,
+        verdict=finding.verdict,
+        summary=finding.summary[:LINE_LIMIT],
+        evidence=finding.evidence[:LINE_LIMIT],
+        gpu=_gpu(finding.gpu),
+    )
+
+
+def _gpu(gpu: GpuRef | None) -> Gpu:
+    return Gpu(index=gpu.index, uuid=gpu.uuid, pci=gpu.pci, serial=gpu.serial) if gpu else Gpu()
