@@ -100,7 +100,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What is wrong, what the vendor recommends and why. `fault_class` is a word of `checks.diagnosis`."""
+    """What is wrong, what the vendor recommends and why. `fault_class` is a word of `checks.catalog.FAULT_CLASSES`.
+
+    `at_boundary` says that the action can wait until the job on the node ends or reaches a checkpoint.
+    """
 
     fault_class: str
     action: Action
@@ -108,3 +111,4 @@ class Diagnosis:
     because: tuple[str, ...] = field(default_factory=tuple)
     code: Optional[int] = None
     gpu: Optional[GpuRef] = None
+    at_boundary: bool = False

@@ -1,0 +1,138 @@
+"""Turns events and findings into candidates for the diagnosis, and says which of them back each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Optional
+
+from checks.catalog import Assessment, assess
+from checks.diagnosis.evidence import describe
+from checks.diagnosis.facts import Hardware, same_gpu
+from checks.kernel_log import fold
+from checks.model import Action, Finding, GpuRef, KernelEvent, Verdict
+
+KERNEL_CHECKS = frozenset({"xid", "sxid", "host_signal"})
+"""Findings that only retell kernel events; the events themselves are weighed."""
+
+FINDING_CLASSES = {
+    "gpu_count": "gpu_lost",
+    "gpu_lost": "gpu_lost",
+    "nvml_hung": "reboot_needed",
+    "row_remap_failure": "memory_exhausted",
+    "row_remap_pending": "reset_needed",
+    "driver_mismatch": "configuration",
+}
+"""Fault class of each check that can accuse by itself. A recovery action's class follows from the action it asks for."""
+
+RECOVERY_CLASSES = {
+    Action.RESTART_JOB: "reset_needed",
+    Action.RESET_GPU: "reset_needed",
+    Action.REBOOT_NODE: "reboot_needed",
+    Action.POWER_CYCLE: "reboot_needed",
+    Action.CONTACT_SUPPORT: "unknown_code",
+}
+
+SECOND_SIGNALS = {
+    "gpu_lost": ("gpu_count", "gpu_lost", "pci_dead", "nvml_hung"),
+    "gsp_hang": ("nvml_hung", "recovery_action"),
+    "memory_exhausted": ("row_remap_failure",),
+    "memory_uncorrectable": ("ecc_uncorrected", "row_remap_pending", "row_remap_failure", "recovery_action"),
+    "memory_contained": ("ecc_uncorrected", "row_remap_pending"),
+    "reset_needed": ("recovery_action", "row_remap_pending", "gpu_lost"),
+    "reboot_needed": ("recovery_action", "gpu_lost", "gpu_count", "nvml_hung"),
+    "link": ("recovery_action",),
+    "fabric": ("recovery_action",),
+}
+"""Which readings are a second, independent signal for a fault class that the kernel log accuses of."""
+
+CTXSW_TIMEOUT = 109
+"""A context-switch timeout needs a reset only if the driver asks for one. Source: NVIDIA XID catalog 2025-09-30, linkage to 154."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One thing that may be wrong. `seconds` are the readings that back it."""
+
+    fault_class: str
+    action: Action
+    because: str
+    code: Optional[int]
+    kind: str
+    gpu: Optional[GpuRef]
+    at_boundary: bool
+    seconds: tuple[str, ...] = ()
+
+
+def from_events(
+    events: Iterable[KernelEvent], findings: Sequence[Finding], hardware: Hardware
+) -> tuple[list[Candidate], list[str]]:
+    """Fold bursts and assess each cause; return the candidates, and notes on what accuses nobody."""
+    candidates: list[Candidate] = []
+    notes: list[str] = []
+    for burst in fold(events):
+        folded = ", ".join(dict.fromkeys(describe(event) for event in burst.consequences))
+        tail = f" ({burst.lines} lines; consequences: {folded})" if folded else f" ({burst.lines} lines)" * (burst.lines > 1)
+        for cause in burst.causes:
+            gpu = hardware.complete(GpuRef(pci=burst.pci)) if burst.pci else None
+            meaning = _with_recovery(cause, assess(cause), findings)
+            if meaning.fault_class == "none":
+                notes.append(f"{describe(cause)}: no action; {meaning.because}")
+                continue
+            place = f" [{describe(cause)}]" if burst.pci else ""
+            candidates.append(
+                Candidate(
+                    meaning.fault_class,
+                    meaning.action,
+                    f"{meaning.because}{place}{tail}",
+                    cause.code,
+                    cause.kind,
+                    gpu,
+                    at_boundary=meaning.interrupts_job == "at_boundary",
+                    seconds=_seconds(meaning.fault_class, gpu, findings),
+                )
+            )
+    return candidates, notes
+
+
+def from_findings(findings: Iterable[Finding], hardware: Hardware) -> list[Candidate]:
+    """Return what the readings accuse of by themselves: NVML and PCI state needs no kernel line."""
+    candidates = []
+    for finding in findings:
+        fault_class = _class_of(finding)
+        if finding.verdict in (Verdict.WARN, Verdict.CRITICAL) and fault_class:
+            gpu = hardware.complete(finding.gpu) if finding.gpu else None
+            boundary = finding.verdict is Verdict.WARN
+            candidates.append(
+                Candidate(fault_class, finding.action, finding.summary, finding.code, finding.check, gpu, at_boundary=boundary)
+            )
+    return candidates
+
+
+def _class_of(finding: Finding) -> str:
+    if finding.check == "recovery_action":
+        return RECOVERY_CLASSES.get(finding.action, "")
+    return FINDING_CLASSES.get(finding.check, "")
+
+
+def _with_recovery(event: KernelEvent, meaning: Assessment, findings: Sequence[Finding]) -> Assessment:
+    """Where the driver's own recovery action could be read and is none, a context-switch timeout is the job's affair."""
+    if event.kind != "xid" or event.code != CTXSW_TIMEOUT:
+        return meaning
+    read = [finding for finding in findings if finding.check == "recovery_action"]
+    if not read or any(finding.verdict is not Verdict.OK for finding in read):
+        return meaning
+    because = f"{meaning.because}; the driver's recovery action is none, so restarting the job is enough"
+    return Assessment("application", Action.RESTART_JOB, because, meaning.escalation, "job_dies_anyway")
+
+
+def _seconds(fault_class: str, gpu: Optional[GpuRef], findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Name the readings that back an accusation. OK findings back nothing, but for error counters, which are events too."""
+    checks = SECOND_SIGNALS.get(fault_class, ())
+    return tuple(
+        finding.summary
+        for finding in findings
+        if finding.check in checks
+        and (finding.verdict in (Verdict.WARN, Verdict.CRITICAL) or (finding.check == "ecc_uncorrected" and finding.gpu))
+        and (gpu is None or finding.gpu is None or same_gpu(gpu, finding.gpu))
+    )

@@ -1,0 +1,118 @@
+"""From all that is known of a node to one diagnosis, with its reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from checks.diagnosis.candidates import KERNEL_CHECKS, Candidate, from_events, from_findings
+from checks.diagnosis.evidence import current_events
+from checks.diagnosis.facts import Hardware, ReportedFault, Timing, same_gpu
+from checks.model import Action, Confidence, Diagnosis, Finding, KernelEvent, Verdict
+
+RANK = (
+    Action.NONE,
+    Action.RESTART_JOB,
+    Action.RUN_DIAGNOSTICS,
+    Action.CONTACT_SUPPORT,
+    Action.RESET_GPU,
+    Action.REBOOT_NODE,
+    Action.POWER_CYCLE,
+    Action.REPLACE_NODE,
+)
+"""Of two things that are wrong the one with the later action here is the diagnosis: its repair covers the other, or comes first."""
+
+UNTRUSTED = frozenset({"unknown_code"})
+NOTES_LIMIT = 12
+"""Reasons that a diagnosis carries at most. Hotspare default: what a person reads."""
+
+
+def diagnose(
+    findings: Sequence[Finding],
+    events: Sequence[KernelEvent] = (),
+    reports: Sequence[ReportedFault] = (),
+    *,
+    timing: Timing,
+    hardware: Optional[Hardware] = None,
+) -> Diagnosis:
+    """Weigh everything; an accusation needs a kernel line of this boot or a reading of the node, a report alone is not enough.
+
+    Confidence is HIGH when a kernel line and a reading agree, MEDIUM for one of them alone. "none" is HIGH only when every check
+    could be made; where something could not be read it is LOW, and says what.
+    """
+    machine = hardware or Hardware()
+    readings = [finding for finding in findings if finding.check not in KERNEL_CHECKS]
+    current = current_events(events, timing, reports)
+    accused, notes = from_events(current.events, readings, machine)
+    accused += _not_yet_said(from_findings(readings, machine), accused)
+    notes += list(current.notes)
+    said = _weigh_reports(reports, accused, timing)
+    if not accused:
+        return _nothing(readings, said + notes)
+    chosen = max(accused, key=lambda one: (_rank(one), not one.at_boundary, len(one.seconds)))
+    others = [f"also: {one.because}" for one in accused if one is not chosen]
+    because = [chosen.because, *(f"second signal: {second}" for second in chosen.seconds), *said, *others, *notes]
+    return Diagnosis(
+        fault_class=chosen.fault_class,
+        action=chosen.action,
+        confidence=_confidence(chosen, readings),
+        because=_short(because),
+        code=chosen.code,
+        gpu=chosen.gpu,
+        at_boundary=chosen.at_boundary,
+    )
+
+
+def _rank(candidate: Candidate) -> int:
+    return RANK.index(candidate.action)
+
+
+def _confidence(chosen: Candidate, readings: Sequence[Finding]) -> Confidence:
+    if chosen.fault_class in UNTRUSTED:
+        return Confidence.LOW
+    return Confidence.HIGH if chosen.seconds else Confidence.MEDIUM
+
+
+def _not_yet_said(found: list[Candidate], accused: list[Candidate]) -> list[Candidate]:
+    """Drop readings that already back an accusation of the kernel log which asks for as much or more."""
+    return [one for one in found if not any(one.because in other.seconds and _rank(other) >= _rank(one) for other in accused)]
+
+
+def _weigh_reports(reports: Sequence[ReportedFault], accused: list[Candidate], timing: Timing) -> list[str]:
+    """Say of each report whether something on the node confirms it. Reports never accuse by themselves."""
+    said = []
+    for report in reports:
+        if timing.booted_at is not None and 0.0 < report.seen_at < timing.booted_at:
+            said.append(f"{report.source} reported {report.name} before the last boot, so it is history")
+        elif any(_confirms(candidate, report) for candidate in accused):
+            said.append(f"{report.source} reported {report.name}: confirmed on the node")
+        else:
+            said.append(f"{report.source} reported {report.name}: not confirmed, neither kernel log nor readings show it")
+    return said
+
+
+def _confirms(candidate: Candidate, report: ReportedFault) -> bool:
+    """Say whether a candidate is what was reported: the same code where one was given, on the same GPU where both name one."""
+    gpu_named = report.gpu.pci or report.gpu.uuid or report.gpu.serial or report.gpu.index is not None
+    if gpu_named and candidate.gpu is not None and not same_gpu(candidate.gpu, report.gpu):
+        return False
+    wanted = ("xid", report.xid) if report.xid is not None else ("sxid", report.sxid)
+    if wanted[1] is None:
+        return True
+    return wanted == (candidate.kind, candidate.code) or candidate.kind not in ("xid", "sxid", "host")
+
+
+def _nothing(readings: Sequence[Finding], notes: list[str]) -> Diagnosis:
+    unread = [finding.summary for finding in readings if finding.verdict is Verdict.UNKNOWN]
+    if unread or not readings:
+        because = ["nothing accuses the node, but not all could be read", *(unread or ["no check gave a finding"]), *notes]
+        return Diagnosis("none", Action.NONE, Confidence.LOW, _short(because))
+    because = ["no fault line of this boot counts, and every reading is in order", *notes]
+    return Diagnosis("none", Action.NONE, Confidence.HIGH, _short(because))
+
+
+def _short(because: list[str]) -> tuple[str, ...]:
+    distinct = list(dict.fromkeys(because))
+    if len(distinct) <= NOTES_LIMIT:
+        return tuple(distinct)
+    return (*distinct[: NOTES_LIMIT - 1], f"and {len(distinct) - NOTES_LIMIT + 1} more")

@@ -1,0 +1,71 @@
+"""What a diagnosis is told besides findings and kernel events: the machine, the clock, the reports of others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from checks.model import GpuRef
+from checks.pci_address import canonical
+
+EVENT_AGE_S = 900.0
+"""Age up to which a fault that is an event, not a state, still counts, seconds. Hotspare default: three sweeps of 5 minutes."""
+
+
+@dataclass(frozen=True)
+class ReportedFault:
+    """What someone else says of the node: an alert, a person, the watcher. `seen_at` is Unix time, 0.0 where it is not known."""
+
+    source: str
+    xid: Optional[int] = None
+    sxid: Optional[int] = None
+    what: str = ""
+    gpu: GpuRef = GpuRef()
+    seen_at: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The fault in a few words."""
+        if self.xid is not None:
+            return f"XID {self.xid}"
+        return f"SXid {self.sxid}" if self.sxid is not None else self.what or "a fault without a name"
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The machine as the probe knows it: EC2 instance type (may be empty) and its GPUs."""
+
+    instance_type: str = ""
+    gpus: tuple[GpuRef, ...] = ()
+
+    def complete(self, gpu: GpuRef) -> GpuRef:
+        """Return the same GPU with every identity that the probe knows of it; unknown GPUs come back as they are."""
+        return next((known for known in self.gpus if same_gpu(known, gpu)), gpu)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """When the evidence was taken and what of it counts.
+
+    `now` is Unix time, `uptime_s` seconds since boot (None: not known). Link training lines of the first `settling_s` seconds do
+    not count. Kernel events up to `after_s` seconds since boot were dealt with before. `event_age_s` limits the age of events.
+    """
+
+    now: float
+    uptime_s: Optional[float] = None
+    settling_s: float = 0.0
+    after_s: Optional[float] = None
+    event_age_s: float = EVENT_AGE_S
+
+    @property
+    def booted_at(self) -> Optional[float]:
+        """Unix time of the boot, None where the uptime is not known."""
+        return None if self.uptime_s is None else self.now - self.uptime_s
+
+
+def same_gpu(one: GpuRef, other: GpuRef) -> bool:
+    """Say whether two references share an identity that both have; serial and UUID before bus id before index."""
+    for left, right in ((one.serial, other.serial), (one.uuid, other.uuid), (canonical(one.pci), canonical(other.pci))):
+        if left and right:
+            return left == right
+    return one.index is not None and one.index == other.index
