@@ -36,31 +36,32 @@ class _Followed:
 
 
 class Follower:
-    """Looks at the incident of each node, and at the recovery of the job, that began at or after `since`.
+    """Looks at the incident of each node and at the recovery of the job that began at or after `since`, and at their children.
 
-    It asks for the fixed workflow ids, so it needs no visibility store.
+    It asks for the fixed workflow ids, and the parents for their children, so it needs no visibility store.
     """
 
     def __init__(self, client: Client, cluster: str, nodes: dict[str, str], job: str, since: datetime) -> None:
         self._client = client
         self._since = since
-        self._followed = [_Followed(names.incident_id(cluster, key), name, True) for key, name in sorted(nodes.items())]
-        self._followed.append(_Followed(names.job_id(cluster, job), job, False))
+        followed = [_Followed(names.incident_id(cluster, key), name, True) for key, name in sorted(nodes.items())]
+        followed.append(_Followed(names.job_id(cluster, job), job, False))
+        self._followed = {one.workflow_id: one for one in followed}
 
     async def look(self) -> list[Told]:
         """Return what was told since the last look, oldest first."""
-        told = [line for followed in self._followed for line in await self._look_at(followed)]
+        told = [line for followed in list(self._followed.values()) for line in await self._look_at(followed)]
         return sorted(told, key=lambda one: one.line.at)
 
     @property
     def reports(self) -> dict[str, IncidentReport]:
         """The results of the incidents that have ended, by node."""
-        return {followed.who: followed.report for followed in self._followed if followed.report is not None}
+        return {followed.who: followed.report for followed in self._followed.values() if followed.report is not None}
 
     @property
     def open(self) -> tuple[str, ...]:
         """The ids of the workflows that have begun and not ended."""
-        return tuple(followed.workflow_id for followed in self._followed if followed.open)
+        return tuple(followed.workflow_id for followed in self._followed.values() if followed.open)
 
     async def _look_at(self, followed: _Followed) -> list[Told]:
         description = await self._describe(followed.workflow_id)
@@ -69,6 +70,9 @@ class Follower:
         if description.run_id != followed.run_id:
             followed.run_id, followed.lines, followed.report = description.run_id, 0, None
         followed.open = description.status is WorkflowExecutionStatus.RUNNING
+        for child in description.raw_description.pending_children:
+            who = "burn-in" if child.workflow_type_name == names.WORKFLOW_BURN_IN else followed.who
+            self._followed.setdefault(child.workflow_id, _Followed(child.workflow_id, who, False))
         new = await self._new_lines(followed)
         if followed.is_incident and description.status is WorkflowExecutionStatus.COMPLETED and followed.report is None:
             handle = self._client.get_workflow_handle(followed.workflow_id, run_id=followed.run_id, result_type=IncidentReport)

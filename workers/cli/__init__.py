@@ -1,0 +1,1 @@
+"""The command `hotspare`: one module for each group of commands."""

@@ -1,0 +1,79 @@
+"""`hotspare doctor`: is everything there that healing needs? Every line that is not OK says what to do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+from rich.table import Table
+from rich.text import Text
+from temporalio.client import Client
+
+from checks.model import Verdict
+from workers.cli.common import Answer, ConfigOption, JsonOption, answering, run_async
+from workers.cli.health import Line, check_aws, check_inventory, check_settings, check_store, overall
+from workers.cli.health_nodes import check_head, check_nodes
+from workers.cli.health_temporal import check_temporal
+from workers.connection import TemporalAway, connect
+from workers.settings import Settings, load_settings
+from workers.wiring import Wiring
+
+STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.CRITICAL: "bold red", Verdict.UNKNOWN: "red"}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(doctor)
+
+
+def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Check Temporal, AWS, SSH and every node. Exit status: 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN."""
+    with answering(as_json) as answer:
+        lines = run_async(look(config))
+        verdict = overall(lines)
+        answer.document({"verdict": verdict, "lines": [asdict(line) for line in lines]})
+        _tell(answer, lines, verdict)
+    raise typer.Exit(verdict.exit_status)
+
+
+async def look(config: Path | None) -> list[Line]:
+    """Look at everything; one broken part does not keep the others from being looked at."""
+    settings = load_settings(config)
+    client, temporal = await _temporal(settings)
+    wiring = Wiring(settings, client)
+    try:
+        found, nodes = await check_inventory(settings, wiring)
+        return [
+            *check_settings(settings),
+            *temporal,
+            await check_aws(wiring),
+            await check_store(wiring),
+            *found,
+            *await check_head(settings, wiring),
+            *await check_nodes(wiring, nodes),
+        ]
+    finally:
+        wiring.close()
+
+
+async def _temporal(settings: Settings) -> tuple[Client | None, list[Line]]:
+    try:
+        client = await connect()
+        return client, await check_temporal(settings, client)
+    except TemporalAway as error:
+        text, _, how = str(error).partition("; ")
+        return None, [Line("Temporal", Verdict.CRITICAL, text, how)]
+
+
+def _tell(answer: Answer, lines: list[Line], verdict: Verdict) -> None:
+    table = Table(box=None, padding=(0, 1), show_header=False)
+    for _ in range(3):
+        table.add_column(overflow="fold")
+    for line in lines:
+        what = Text(line.text)
+        if line.do:
+            what.append(f"\n→ {line.do}", style=STYLES[line.verdict])
+        table.add_row(Text(line.verdict.value, style=STYLES[line.verdict]), Text(line.part), what)
+    answer.say(table)
+    answer.say(Text(f"{verdict.value}", style=STYLES[verdict]))

@@ -1,0 +1,82 @@
+"""What `doctor` looks at outside Temporal and the nodes: settings, AWS identity, inventory, store; and how a look is told."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from activities.errors import HotspareError
+from activities.inventory import Node
+from activities.names import ROLE_HEAD, ROLE_SPARE, TAG_CLUSTER, TAG_ROLE
+from checks.model import Verdict
+from workers.settings import Settings
+from workers.wiring import Wiring
+from workflows.decisions.settings import Mode
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that was looked at. `do` is what a person should do about it, empty when all is well."""
+
+    part: str
+    verdict: Verdict
+    text: str
+    do: str = ""
+
+
+def overall(lines: list[Line]) -> Verdict:
+    """The verdict on all: a certain fault outweighs what could not be told, and that outweighs a warning."""
+    seen = {line.verdict for line in lines}
+    for verdict in (Verdict.CRITICAL, Verdict.UNKNOWN, Verdict.WARN):
+        if verdict in seen:
+            return verdict
+    return Verdict.OK
+
+
+def check_settings(settings: Settings) -> list[Line]:
+    """What the settings file asks for."""
+    lines = [Line("settings", Verdict.OK, f"{settings.file}: cluster {settings.name}, mode {settings.policy.mode.value}")]
+    if settings.policy.mode is Mode.OBSERVE:
+        lines.append(Line("mode", Verdict.OK, "observe: nothing is done to nodes; set policy.mode to approve or act when you trust it"))
+    if not settings.notify.urls:
+        lines.append(Line("pages", Verdict.WARN, f"pages go only to {settings.notify.log}", "set notify.urls to your pager's webhook"))
+    if settings.job.adapter == "none":
+        lines.append(Line("job", Verdict.WARN, "no job adapter: nodes are healed, no job is resumed", 'set job.adapter = "command"'))
+    return lines
+
+
+async def check_aws(wiring: Wiring) -> Line:
+    """Who we are on AWS."""
+    try:
+        return Line("AWS", Verdict.OK, await asyncio.to_thread(wiring.aws_identity))
+    except HotspareError as error:
+        return Line(
+            "AWS", Verdict.CRITICAL, str(error), "give the process credentials: an instance role, AWS_PROFILE or AWS_* variables"
+        )
+
+
+async def check_inventory(settings: Settings, wiring: Wiring) -> tuple[list[Line], list[Node]]:
+    """The nodes and spares that are found."""
+    try:
+        nodes = await asyncio.to_thread(wiring.inventory.list, settings.name)
+    except HotspareError as error:
+        return [Line("inventory", Verdict.CRITICAL, str(error), "mend AWS access, or list the nodes in [inventory]")], []
+    working = [node for node in nodes if node.role != ROLE_HEAD]
+    spares = [node for node in nodes if node.role == ROLE_SPARE]
+    if not working:
+        how = f"tag the instances {TAG_CLUSTER}={settings.name} and {TAG_ROLE}=worker|spare|head"
+        return [Line("inventory", Verdict.CRITICAL, f"no nodes found for cluster {settings.name}", how)], nodes
+    text = f"{len(working)} nodes, of which {len(spares)} spares"
+    if not spares:
+        how = f"tag a healthy idle instance {TAG_ROLE}=spare; without one, repairs are made in place while the job waits"
+        return [Line("inventory", Verdict.WARN, text, how)], nodes
+    return [Line("inventory", Verdict.OK, text)], nodes
+
+
+async def check_store(wiring: Wiring) -> Line:
+    """Whether host memory can be read: without it nothing is decided."""
+    try:
+        records = await asyncio.to_thread(wiring.memory.records)
+    except HotspareError as error:
+        return Line("host memory", Verdict.CRITICAL, str(error), "mend store.host_memory; see docs/settings.md")
+    return Line("host memory", Verdict.OK, f"{len(records)} hosts remembered")

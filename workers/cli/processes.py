@@ -1,0 +1,156 @@
+"""`hotspare worker`, `watch`, `intake`, and `run` for all three in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from temporalio.client import Client
+
+from workers.cli.common import ConfigOption, JsonOption, VerboseOption, answering, log_to_stderr, run_async
+from workers.connection import connect
+from workers.settings import Settings, load_settings
+
+Process = Callable[[Settings, Client, asyncio.Event, "Announce"], Awaitable[None]]
+
+
+class Announce:
+    """Says on stdout that a part is up: for people, or one JSON object a line."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def __call__(self, part: str, text: str, **facts: object) -> None:
+        """Write one line at once."""
+        line = json.dumps({"up": part, "text": text, **facts}) if self._as_json else f"{part}: {text}"
+        print(line, flush=True)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(worker)
+    app.command()(watch)
+    app.command()(intake)
+    app.command(name="run")(run_all)
+
+
+def worker(
+    config: ConfigOption = None,
+    role: Annotated[
+        list[str] | None, typer.Option("--role", help="control, aws, ssh or notify; may be given several times [default: all]")
+    ] = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Serve workflows and activities."""
+    with answering(as_json):
+        roles = _roles(role)
+
+        async def part(settings: Settings, client: Client, stop: asyncio.Event, announce: Announce) -> None:
+            await _worker(settings, client, stop, announce, roles)
+
+        _run(config, as_json, verbose, [part], "worker")
+
+
+def watch(config: ConfigOption = None, as_json: JsonOption = False, verbose: VerboseOption = False) -> None:
+    """Follow every node's kernel log and report faults."""
+    with answering(as_json):
+        _run(config, as_json, verbose, [_watcher], "watcher")
+
+
+def intake(config: ConfigOption = None, as_json: JsonOption = False, verbose: VerboseOption = False) -> None:
+    """Take Alertmanager's webhook messages."""
+    with answering(as_json):
+        _run(config, as_json, verbose, [_intake], "intake")
+
+
+def run_all(config: ConfigOption = None, as_json: JsonOption = False, verbose: VerboseOption = False) -> None:
+    """Worker, watcher and intake in one process."""
+    with answering(as_json):
+        _run(config, as_json, verbose, [_worker, _watcher, _intake], "all")
+
+
+def _roles(named: list[str] | None) -> list[str]:
+    from workers.worker import Role
+
+    known = [role.value for role in Role]
+    for name in named or []:
+        if name not in known:
+            raise typer.BadParameter(f"{name!r} is no role; roles are {', '.join(known)}")
+    return named or known
+
+
+async def _worker(
+    settings: Settings, client: Client, stop: asyncio.Event, announce: Announce, roles: Sequence[str] = ()
+) -> None:
+    from workers.worker import Role, serve
+
+    await serve(
+        settings,
+        client,
+        stop,
+        [Role(name) for name in roles] or list(Role),
+        ready=lambda queues: announce("worker", f"serving {', '.join(queues)} of cluster {settings.name}", queues=queues),
+    )
+
+
+async def _watcher(settings: Settings, client: Client, stop: asyncio.Event, announce: Announce) -> None:
+    from workers.watcher.watcher import Watcher
+    from workers.wiring import Wiring
+
+    wiring = Wiring(settings, client)
+    try:
+        watcher = Watcher(settings.name, wiring.inventory, wiring.access_to, wiring.gateway, settings.watcher)
+        await watcher.run(stop, ready=lambda count: announce("watcher", f"following {count} nodes", nodes=count))
+    finally:
+        wiring.close()
+
+
+async def _intake(settings: Settings, client: Client, stop: asyncio.Event, announce: Announce) -> None:
+    from workers.intake.app import Intake
+    from workers.intake.delivery import Delivery
+    from workers.intake.server import bind, serve_intake
+    from workers.intake.token import TokenFile
+    from workers.wiring import Wiring
+
+    token = TokenFile(settings.intake.token_file)
+    token.check_usable()
+    wiring = Wiring(settings, client)
+    listening = bind(settings.intake)
+    try:
+        delivery = Delivery(settings.name, wiring.inventory, wiring.gateway, wiring.notifier, settings.intake)
+        taking = Intake(delivery, token, settings.intake)
+        await serve_intake(taking, listening, stop, ready=lambda url: announce("intake", f"listening on {url}", url=url))
+    finally:
+        listening.close()
+        wiring.close()
+
+
+def _run(config: Path | None, as_json: bool, verbose: bool, parts: Sequence[Process], role: str) -> None:
+    log_to_stderr(verbose)
+    run_async(_serve(load_settings(config), parts, Announce(as_json), role))
+
+
+async def _serve(settings: Settings, parts: Sequence[Process], announce: Announce, role: str) -> None:
+    """Run all parts until a signal comes or one of them ends; then end the others too."""
+    client = await connect(role, settings.worker.metrics_address)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for wanted in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(wanted, stop.set)
+
+    async def until_end(part: Process) -> None:
+        try:
+            await part(settings, client, stop, announce)
+        finally:
+            stop.set()
+
+    outcomes = await asyncio.gather(*(until_end(part) for part in parts), return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome

@@ -1,0 +1,116 @@
+"""`hotspare status`: open incidents, spares, what is handed out and what is frozen."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from activities.inventory import Node
+from activities.names import ROLE_SPARE
+from workers.cli.common import ConfigOption, Desk, JsonOption, answering, desk, run_async
+from workers.cli.looking import Look, open_incidents, overview
+from workflows.messages import Overview
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(status)
+
+
+def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Show open incidents, spares, leases and freezes of the cluster."""
+    with answering(as_json) as answer:
+
+        async def show() -> None:
+            async with desk(config) as at:
+                nodes = await at.nodes()
+                incidents = await open_incidents(at.client, at.settings.name, nodes)
+                books, trouble = await overview(at.client, at.settings.name)
+                answer.document(_document(at, nodes, incidents, books, trouble))
+                answer.say(_headline(at, nodes, incidents))
+                if incidents:
+                    answer.say(_incident_table(nodes, incidents))
+                answer.say(_node_table(nodes, books))
+                for line in _books(books, trouble):
+                    answer.say(line)
+
+        run_async(show())
+
+
+def _document(
+    at: Desk, nodes: list[Node], incidents: dict[str, Look], books: Overview | None, trouble: str
+) -> dict[str, object]:
+    return {
+        "cluster": at.settings.name,
+        "mode": at.settings.policy.mode.value,
+        "nodes": nodes,
+        "incidents": [
+            {**asdict(look), "instance_id": instance_id, "ui": at.ui_link(look.workflow_id)}
+            for instance_id, look in incidents.items()
+        ],
+        "spares": [node.name for node in nodes if node.role == ROLE_SPARE],
+        "books": books,
+        "trouble": trouble,
+    }
+
+
+def _headline(at: Desk, nodes: list[Node], incidents: dict[str, Look]) -> Text:
+    spares = sum(1 for node in nodes if node.role == ROLE_SPARE)
+    text = Text.assemble(
+        (f"cluster {at.settings.name}", "bold"),
+        f": {len(nodes)} nodes, {spares} spares, mode {at.settings.policy.mode.value}, ",
+        (f"{len(incidents)} open incidents", "red" if incidents else "green"),
+    )
+    return text
+
+
+def _incident_table(nodes: list[Node], incidents: dict[str, Look]) -> Table:
+    names = {node.instance_id: node.name for node in nodes}
+    table = Table(title="open incidents", title_justify="left")
+    for heading in ("node", "since", "phase", "what and why"):
+        table.add_column(heading, overflow="fold")
+    for instance_id, look in sorted(incidents.items(), key=lambda item: names[item[0]]):
+        table.add_row(Text(names[instance_id]), Text(_age(look.opened_at)), Text(look.phase), Text(look.newest or look.trouble))
+    return table
+
+
+def _node_table(nodes: list[Node], books: Overview | None) -> Table:
+    leased = {grant.spare_id: grant.asker for grant in books.state.grants if grant.spare_id} if books else {}
+    table = Table(title="nodes", title_justify="left")
+    for heading in ("node", "instance", "role", "state", "type", "marks"):
+        table.add_column(heading, overflow="fold")
+    for node in nodes:
+        marks = [f"quarantined by {node.quarantine}"] if node.quarantine else []
+        marks += [node.fate] if node.fate else []
+        marks += [f"leased to {leased[node.instance_id]}"] if node.instance_id in leased else []
+        row = (node.name, node.instance_id, node.role, node.state, node.instance_type, ", ".join(marks))
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def _books(books: Overview | None, trouble: str) -> list[Text]:
+    if books is None:
+        return [Text(trouble, style="red")]
+    lines = [Text("the cluster's keeper is recovering: it grants nothing yet", style="yellow")] if books.recovering else []
+    lines += [Text(f"handed out: {grant.kind.value} for {grant.instance_id} to {grant.asker}") for grant in books.state.grants]
+    lines += [Text(f"in the queue: {ask.kind.value} for {ask.node_name or ask.instance_id}") for ask in books.state.queue]
+    lines += [
+        Text(f"frozen: {freeze.scope} until {freeze.until:%Y-%m-%d %H:%M} UTC by {freeze.who}: {freeze.why}", style="yellow")
+        for freeze in books.state.freezes
+        if freeze.until > datetime.now(UTC)
+    ]
+    return lines
+
+
+def _age(since: datetime | None) -> str:
+    if since is None:
+        return "?"
+    seconds = (datetime.now(UTC) - since).total_seconds()
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,126 @@
+"""The intake's HTTP surface: POST /v1/alertmanager, GET /healthz, GET /metrics.
+
+Answers 2xx only when the server has every report. 5xx makes Alertmanager send again; any 4xx loses the message, so it is given
+only for what no second try can mend.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from activities.errors import BadInput, TransientError
+from workers.intake.alerts import read_notification
+from workers.intake.delivery import Delivery, Summary
+from workers.intake.token import TokenFile, TokenUnreadable
+from workers.sections import IntakeSettings
+
+logger = logging.getLogger(__name__)
+
+
+class Refused(Exception):
+    """A request that is answered with an error; `why` is for the log of the sender."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+        self.why = why
+
+
+class Intake:
+    """The handlers, and what they count."""
+
+    def __init__(self, delivery: Delivery, token: TokenFile, settings: IntakeSettings) -> None:
+        self._delivery = delivery
+        self._token = token
+        self._settings = settings
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "hotspare_intake_requests", "Requests by answer", ["status"], registry=self._registry
+        )
+        self._alerts = Counter("hotspare_intake_alerts", "Alerts by what became of them", ["result"], registry=self._registry)
+
+    def app(self) -> Starlette:
+        """Return the ASGI application."""
+        return Starlette(
+            routes=[
+                Route("/v1/alertmanager", self.alertmanager, methods=["POST"]),
+                Route("/healthz", self.healthz),
+                Route("/metrics", self.metrics),
+            ]
+        )
+
+    async def alertmanager(self, request: Request) -> Response:
+        """Take one webhook message."""
+        try:
+            summary = await self._take(request)
+            answer = JSONResponse(asdict(summary))
+        except Refused as refused:
+            logger.warning("a message from %s is refused with %d: %s", _sender(request), refused.status, refused.why)
+            headers = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else None
+            answer = JSONResponse({"error": refused.why}, refused.status, headers)
+        self._requests.labels(str(answer.status_code)).inc()
+        return answer
+
+    async def _take(self, request: Request) -> Summary:
+        self._authorise(request)
+        body = await self._body(request)
+        try:
+            message = read_notification(json.loads(body), self._settings.mapping)
+        except (ValueError, RecursionError) as error:
+            raise Refused(400, f"the body is not JSON: {error}") from error
+        except BadInput as error:
+            raise Refused(400, str(error)) from error
+        try:
+            summary = await self._delivery.deliver(message)
+        except (TransientError, TimeoutError) as error:
+            raise Refused(503, f"not recorded, send again: {str(error) or 'no confirmation in time'}") from error
+        self._count(summary)
+        return summary
+
+    def _authorise(self, request: Request) -> None:
+        scheme, _, shown = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not shown.strip():
+            raise Refused(401, "no bearer token; set http_config.authorization.credentials_file in the receiver")
+        try:
+            if not self._token.matches(shown.strip()):
+                raise Refused(403, "the bearer token is not the one in the intake's token file")
+        except TokenUnreadable as error:
+            raise Refused(503, "the intake cannot read its token file; see its log") from error
+
+    async def _body(self, request: Request) -> bytes:
+        limit = self._settings.max_body_bytes
+        body = bytearray()
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise Refused(413, f"the body is over {limit} bytes; group alerts by node in the route")
+        except ClientDisconnect as error:
+            raise Refused(400, "the sender hung up in mid-message") from error
+        return bytes(body)
+
+    def _count(self, summary: Summary) -> None:
+        self._alerts.labels("taken").inc(summary.taken)
+        self._alerts.labels("repeated").inc(summary.repeated)
+        self._alerts.labels("unknown_node").inc(len(summary.unknown_nodes))
+        self._alerts.labels("unreadable").inc(len(summary.unreadable))
+
+    async def healthz(self, _request: Request) -> Response:
+        """Say that the process answers. Temporal's absence is no reason to restart it."""
+        return JSONResponse({"status": "ok"})
+
+    async def metrics(self, _request: Request) -> Response:
+        """Counters in Prometheus' text format."""
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
+
+
+def _sender(request: Request) -> str:
+    return request.client.host if request.client else "?"

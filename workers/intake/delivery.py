@@ -1,0 +1,125 @@
+"""What the intake does with alerts: find the node, hand the report to Temporal once, and tell a person of unknown names."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from activities.errors import BadInput, HotspareError, UnknownNode
+from activities.incidents import Joined, StartIncident, WorkflowGateway
+from activities.inventory import Inventory, Node
+from activities.node import Report
+from activities.notify import Notifier, Page
+from workers.intake.alerts import Alert, Notification
+from workers.repeats import Repeats
+from workers.sections import IntakeSettings
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Summary:
+    """The answer to one message."""
+
+    taken: int = 0
+    repeated: int = 0
+    truncated: int = 0
+    incidents: list[str] = field(default_factory=list)
+    unknown_nodes: list[dict[str, str]] = field(default_factory=list)
+    unreadable: list[dict[str, object]] = field(default_factory=list)
+
+
+class Delivery:
+    """Delivers alerts of one cluster. Everything it calls that blocks runs in threads."""
+
+    def __init__(
+        self,
+        cluster: str,
+        inventory: Inventory,
+        gateway: WorkflowGateway,
+        notifier: Notifier,
+        settings: IntakeSettings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._gateway = gateway
+        self._notifier = notifier
+        self._settings = settings
+        self._clock = clock
+        self._repeats = Repeats(settings.repeat_s, clock)
+        self._paged: dict[str, float] = {}
+
+    async def deliver(self, message: Notification) -> Summary:
+        """Hand every readable alert on. Raises TransientError when Temporal or the inventory is away: the sender must send again."""
+        summary = Summary(truncated=message.truncated)
+        for bad in message.unreadable:
+            logger.warning("alert %d of a message is left out: it %s", bad.index, bad.why)
+            summary.unreadable.append({"index": bad.index, "why": bad.why})
+        if message.truncated:
+            logger.warning("the sender cut %d alerts off; set max_alerts: 0 in its webhook_configs", message.truncated)
+        outcomes = await asyncio.gather(*(self._deliver(alert, summary) for alert in message.alerts), return_exceptions=True)
+        # All are tried before the message is refused, so that one slow alert does not hold the others back.
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return summary
+
+    async def _deliver(self, alert: Alert, summary: Summary) -> None:
+        try:
+            node = await asyncio.to_thread(self._inventory.resolve, self._cluster, alert.alias)
+        except (UnknownNode, BadInput) as error:
+            await self._tell_unknown(alert, str(error), summary)
+            return
+        joined, sent = await self._repeats.once(_key(node, alert.report), lambda: self._send(node, alert.report))
+        if sent:
+            summary.taken += 1
+        else:
+            summary.repeated += 1
+        if joined.workflow_id not in summary.incidents:
+            summary.incidents.append(joined.workflow_id)
+
+    async def _send(self, node: Node, report: Report) -> Joined:
+        start = StartIncident(node=node.name, cluster=self._cluster, report=report)
+        joined = await asyncio.wait_for(
+            self._gateway.report_fault(start, node.instance_id), timeout=self._settings.confirm_timeout_s
+        )
+        logger.info("%s: %s -> %s", node.name, report.what, joined.workflow_id)
+        return joined
+
+    async def _tell_unknown(self, alert: Alert, why: str, summary: Summary) -> None:
+        """A name that no node has must not start anything, and must not pass unseen: log, answer, and one page in a while."""
+        summary.unknown_nodes.append({"node": alert.alias, "what": alert.report.what, "why": why})
+        logger.warning("an alert names no node of cluster %s: %s", self._cluster, why)
+        last = self._paged.get(alert.alias)
+        if last is not None and self._clock() - last < self._settings.unknown_page_again_s:
+            return
+        self._paged[alert.alias] = self._clock()
+        try:
+            await asyncio.to_thread(self._notifier.send, self._page(alert, why))
+        except HotspareError as error:
+            logger.warning("the page about it was not delivered: %s", error)
+
+    def _page(self, alert: Alert, why: str) -> Page:
+        return Page(
+            key=f"unknown-node/{self._cluster}/{alert.alias}",
+            incident="",
+            node=alert.alias,
+            title=f"An alert names a node that is not in cluster {self._cluster}: {alert.alias}",
+            why=[why, f"The alert says: {alert.report.what}", "Nothing was started."],
+            next_commands=[
+                "hotspare status",
+                f"hotspare report NODE --what '{alert.report.what.replace(chr(39), '')}'",
+            ],
+        )
+
+
+def _key(node: Node, report: Report) -> str:
+    """What makes two alerts the same: node, fault, GPU, when it began, firing or resolved; not the name the sender used."""
+    gpu = report.gpu.uuid or report.gpu.pci or report.gpu.index
+    fault = report.xid if report.xid is not None else report.what
+    began = report.seen_at.isoformat() if report.seen_at else ""
+    return f"{node.instance_id}|{fault}|{gpu}|{began}|{report.resolved}"

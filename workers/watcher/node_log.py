@@ -1,0 +1,136 @@
+"""Decides, line by line, what of one node's kernel log is reported, and how far the log counts as handled. Pure: no clock, no wire.
+
+The same fault a thousand times is one report and a count; what follows from a reported fault is no fault of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass, replace
+
+from checks.catalog import assess
+from checks.kernel_log import fold, parse_line
+from checks.kernel_log.host_lines import probed_gpu
+from checks.model import Action, KernelEvent
+from workers.watcher.cursors import Cursor
+
+_STAMP = re.compile(r"^\[\s*(\d+\.\d+)\]")
+_RECENT = 200
+"""Events remembered for folding. Hotspare default: over the longest burst worth telling apart."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What is known when the log is opened. `uptime_s` is None where the node does not tell."""
+
+    boot_id: str
+    uptime_s: float | None
+    cursor: Cursor | None
+    first_connect_max_age_s: float
+    repeat_s: float
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One class of fault that is to be reported: its first line since the last report, and how many lines say the same."""
+
+    fault_class: str
+    event: KernelEvent
+    count: int
+    began_before: Cursor
+
+
+class NodeLog:
+    """The log of one boot of one node, read over one connection."""
+
+    def __init__(self, start: Start) -> None:
+        known = start.cursor if start.cursor and start.cursor.boot_id == start.boot_id else None
+        self._handled_before = known
+        self._read = Cursor(boot_id=start.boot_id)
+        self._oldest_s = self._oldest(start)
+        self._repeat_s = start.repeat_s
+        self._pending: dict[str, Batch] = {}
+        self._reported_at: dict[str, float] = {}
+        self._recent: deque[KernelEvent] = deque(maxlen=_RECENT)
+        self._probed_gpu = ""
+
+    @staticmethod
+    def _oldest(start: Start) -> float:
+        """Seconds since boot before which lines are history. A node seen before has none: its cursor says where to go on."""
+        if start.cursor is not None or start.uptime_s is None:
+            return 0.0
+        return start.uptime_s - start.first_connect_max_age_s
+
+    def take(self, line: str) -> None:
+        """Take the next line of the log."""
+        before = self._read
+        stamp = _STAMP.match(line)
+        if stamp:
+            self._read = _advanced(before, float(stamp.group(1)))
+        event = self._parse(line)
+        if event is None:
+            return
+        self._recent.append(event)
+        if not (stamp and self._is_history()) and self._counts(event):
+            self._note(event, before)
+
+    def due(self, now: float) -> list[Batch]:
+        """What is to be reported now (seconds of any steady clock): a fault not reported within `repeat_s`."""
+        return [
+            batch
+            for name, batch in self._pending.items()
+            if name not in self._reported_at or now - self._reported_at[name] >= self._repeat_s
+        ]
+
+    def confirmed(self, batch: Batch, now: float) -> None:
+        """The server has the report. No line may be taken between `due` and this."""
+        self._reported_at[batch.fault_class] = now
+        del self._pending[batch.fault_class]
+
+    @property
+    def cursor(self) -> Cursor:
+        """Up to where everything is handled: before the oldest line that waits to be reported."""
+        waiting = [batch.began_before for batch in self._pending.values()]
+        handled = min(waiting, key=_place, default=self._read)
+        known = self._handled_before
+        return known if known and _place(known) > _place(handled) else handled
+
+    def _parse(self, line: str) -> KernelEvent | None:
+        event = parse_line(line, self._probed_gpu)
+        if event is None and "NVRM: The NVIDIA GPU" in line:
+            self._probed_gpu = probed_gpu(line)
+        return event
+
+    def _is_history(self) -> bool:
+        known = self._handled_before
+        return self._read.monotonic_s < self._oldest_s or (known is not None and _place(self._read) <= _place(known))
+
+    def _counts(self, event: KernelEvent) -> bool:
+        """Whether the line is a fault of its own that asks for something."""
+        if event.companion or assess(event).action == Action.NONE:
+            return False
+        return not any(_same(event, other) for burst in fold(self._recent) for other in burst.consequences)
+
+    def _note(self, event: KernelEvent, before: Cursor) -> None:
+        name = assess(event).fault_class
+        waiting = self._pending.get(name)
+        if waiting:
+            self._pending[name] = replace(waiting, count=waiting.count + 1)
+        else:
+            self._pending[name] = Batch(name, event, 1, before)
+
+
+def _advanced(cursor: Cursor, stamp: float) -> Cursor:
+    """Stamps of different processors may run backwards by a little; the place only moves forward."""
+    if stamp > cursor.monotonic_s:
+        return Cursor(boot_id=cursor.boot_id, monotonic_s=stamp, lines=1)
+    return Cursor(boot_id=cursor.boot_id, monotonic_s=cursor.monotonic_s, lines=cursor.lines + 1)
+
+
+def _place(cursor: Cursor) -> tuple[float, int]:
+    return cursor.monotonic_s, cursor.lines
+
+
+def _same(event: KernelEvent, other: KernelEvent) -> bool:
+    return (event.kind, event.code, event.pci, event.signal) == (other.kind, other.code, other.pci, other.signal)

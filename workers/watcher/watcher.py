@@ -1,0 +1,110 @@
+"""The watcher process: one follower for each node of the inventory, all reporting through one Temporal client."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+from collections.abc import Callable
+
+from activities.errors import HotspareError, ProviderBusy, TransientError
+from activities.incidents import StartIncident, WorkflowGateway
+from activities.inventory import Inventory, Node
+from activities.names import ROLE_HEAD
+from activities.node import Report
+from activities.node_access import AccessTo
+from workers.sections import WatcherSettings
+from workers.watcher.cursors import CursorFile
+from workers.watcher.follow import Follower
+
+logger = logging.getLogger(__name__)
+
+
+class Watcher:
+    """Watches one cluster. Head nodes have no GPUs and are left out."""
+
+    def __init__(
+        self,
+        cluster: str,
+        inventory: Inventory,
+        access_to: AccessTo,
+        gateway: WorkflowGateway,
+        settings: WatcherSettings,
+    ) -> None:
+        self._cluster = cluster
+        self._inventory = inventory
+        self._access_to = access_to
+        self._gateway = gateway
+        self._settings = settings
+        self._cursors = CursorFile(settings.cursors)
+        self._followers: dict[str, Follower] = {}
+        self._stop = threading.Event()
+
+    async def run(self, stop: asyncio.Event, ready: Callable[[int], None] = lambda count: None) -> None:
+        """Watch until `stop` is set; `ready` is called with the number of nodes after the first look at the inventory."""
+        loop = asyncio.get_running_loop()
+        announced = False
+        try:
+            while not stop.is_set():
+                found = await self._refresh(loop)
+                if found and not announced:
+                    ready(len(self._followers))
+                    announced = True
+                wait = self._settings.refresh_s if found else self._settings.reconnect_min_s
+                await _wait(stop, wait)
+        finally:
+            self._stop.set()
+            await asyncio.to_thread(self._join)
+
+    def connected(self) -> list[str]:
+        """Names of the nodes whose log is being read."""
+        return sorted(follower.node.name for follower in self._followers.values() if follower.connected)
+
+    async def _refresh(self, loop: asyncio.AbstractEventLoop) -> bool:
+        try:
+            listed = await asyncio.to_thread(self._inventory.list, self._cluster)
+        except HotspareError as error:
+            logger.warning("the inventory does not answer, going on with %d nodes: %s", len(self._followers), error)
+            return False
+        nodes = {node.instance_id: node for node in listed if node.role != ROLE_HEAD}
+        for instance_id in self._followers.keys() - nodes.keys():
+            logger.info("%s left the cluster", self._followers[instance_id].node.name)
+            self._followers.pop(instance_id).leave()
+        for instance_id, node in nodes.items():
+            if instance_id not in self._followers:
+                self._start(node, loop)
+        return True
+
+    def _start(self, node: Node, loop: asyncio.AbstractEventLoop) -> None:
+        def send(of: Node, report: Report) -> None:
+            self._send(of, report, loop)
+
+        follower = Follower(node, self._access_to, send, self._cursors, self._settings, self._stop)
+        self._followers[node.instance_id] = follower
+        follower.start()
+
+    def _send(self, node: Node, report: Report, loop: asyncio.AbstractEventLoop) -> None:
+        """Report from a follower's thread and wait for the server's word. Raises TransientError when it does not come."""
+        start = StartIncident(node=node.name, cluster=self._cluster, report=report)
+        if self._stop.is_set():
+            raise ProviderBusy("the watcher is stopping")
+        future = asyncio.run_coroutine_threadsafe(self._gateway.report_fault(start, node.instance_id), loop)
+        try:
+            future.result(self._settings.confirm_timeout_s)
+        except concurrent.futures.TimeoutError as error:
+            future.cancel()
+            raise ProviderBusy(f"no confirmation within {self._settings.confirm_timeout_s:g} s") from error
+        except concurrent.futures.CancelledError as error:
+            raise ProviderBusy("the watcher is stopping") from error
+
+    def _join(self) -> None:
+        for follower in self._followers.values():
+            follower.join(timeout=5)
+
+
+async def _wait(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return
