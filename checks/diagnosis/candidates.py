@@ -47,7 +47,7 @@ SECOND_SIGNALS = {
 """Which readings are a second, independent signal for a fault class that the kernel log accuses of."""
 
 CTXSW_TIMEOUT = 109
-"""A context-switch timeout needs a reset only if the driver asks for one. Source: NVIDIA XID catalog 2025-09-30, linkage to 154."""
+"""A context-switch timeout needs a reset only if the driver asks for one. Source: XID catalog 2025-09-30, linkage to 154."""
 
 
 @dataclass(frozen=True)

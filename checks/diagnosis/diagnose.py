@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
-from checks.diagnosis.candidates import KERNEL_CHECKS, Candidate, from_events, from_findings
+from checks.catalog import lookup_xid
+from checks.diagnosis.candidates import KERNEL_CHECKS, SECOND_SIGNALS, Candidate, from_events, from_findings
 from checks.diagnosis.evidence import current_events
-from checks.diagnosis.facts import Hardware, ReportedFault, Timing, same_gpu
+from checks.diagnosis.facts import Hardware, ReportedFault, Timing, named, same_gpu
 from checks.model import Action, Confidence, Diagnosis, Finding, KernelEvent, Verdict
 
 RANK = (
@@ -20,9 +21,10 @@ RANK = (
     Action.POWER_CYCLE,
     Action.REPLACE_NODE,
 )
-"""Of two things that are wrong the one with the later action here is the diagnosis: its repair covers the other, or comes first."""
+"""Of two things that are wrong the one with the later action here is the diagnosis: its repair covers the other."""
 
 UNTRUSTED = frozenset({"unknown_code"})
+KERNEL_KINDS = frozenset({"xid", "sxid", "host"})
 NOTES_LIMIT = 12
 """Reasons that a diagnosis carries at most. Hotspare default: what a person reads."""
 
@@ -46,16 +48,17 @@ def diagnose(
     accused, notes = from_events(current.events, readings, machine)
     accused += _not_yet_said(from_findings(readings, machine), accused)
     notes += list(current.notes)
-    said = _weigh_reports(reports, accused, timing)
+    said, agreed = _weigh_reports(reports, accused, timing)
     if not accused:
         return _nothing(readings, said + notes)
     chosen = max(accused, key=lambda one: (_rank(one), not one.at_boundary, len(one.seconds)))
     others = [f"also: {one.because}" for one in accused if one is not chosen]
+    backed = bool(chosen.seconds) or chosen in agreed
     because = [chosen.because, *(f"second signal: {second}" for second in chosen.seconds), *said, *others, *notes]
     return Diagnosis(
         fault_class=chosen.fault_class,
         action=chosen.action,
-        confidence=_confidence(chosen, readings),
+        confidence=_confidence(chosen, backed),
         because=_short(because),
         code=chosen.code,
         gpu=chosen.gpu,
@@ -67,10 +70,10 @@ def _rank(candidate: Candidate) -> int:
     return RANK.index(candidate.action)
 
 
-def _confidence(chosen: Candidate, readings: Sequence[Finding]) -> Confidence:
+def _confidence(chosen: Candidate, backed: bool) -> Confidence:
     if chosen.fault_class in UNTRUSTED:
         return Confidence.LOW
-    return Confidence.HIGH if chosen.seconds else Confidence.MEDIUM
+    return Confidence.HIGH if backed else Confidence.MEDIUM
 
 
 def _not_yet_said(found: list[Candidate], accused: list[Candidate]) -> list[Candidate]:
@@ -78,28 +81,37 @@ def _not_yet_said(found: list[Candidate], accused: list[Candidate]) -> list[Cand
     return [one for one in found if not any(one.because in other.seconds and _rank(other) >= _rank(one) for other in accused)]
 
 
-def _weigh_reports(reports: Sequence[ReportedFault], accused: list[Candidate], timing: Timing) -> list[str]:
-    """Say of each report whether something on the node confirms it. Reports never accuse by themselves."""
-    said = []
+def _weigh_reports(
+    reports: Sequence[ReportedFault], accused: list[Candidate], timing: Timing
+) -> tuple[list[str], list[Candidate]]:
+    """Say of each report whether something on the node confirms it, and return the readings that a report agrees with.
+
+    Reports never accuse by themselves. One that agrees with a kernel line adds little: both come from the same driver.
+    """
+    said: list[str] = []
+    agreed: list[Candidate] = []
     for report in reports:
+        confirming = [candidate for candidate in accused if _confirms(candidate, report)]
         if timing.booted_at is not None and 0.0 < report.seen_at < timing.booted_at:
             said.append(f"{report.source} reported {report.name} before the last boot, so it is history")
-        elif any(_confirms(candidate, report) for candidate in accused):
+        elif confirming:
             said.append(f"{report.source} reported {report.name}: confirmed on the node")
+            agreed += [candidate for candidate in confirming if candidate.kind not in KERNEL_KINDS]
         else:
             said.append(f"{report.source} reported {report.name}: not confirmed, neither kernel log nor readings show it")
-    return said
+    return said, agreed
 
 
 def _confirms(candidate: Candidate, report: ReportedFault) -> bool:
-    """Say whether a candidate is what was reported: the same code where one was given, on the same GPU where both name one."""
-    gpu_named = report.gpu.pci or report.gpu.uuid or report.gpu.serial or report.gpu.index is not None
-    if gpu_named and candidate.gpu is not None and not same_gpu(candidate.gpu, report.gpu):
+    """Say whether a candidate is what was reported: same code or a reading of its kind, on the same GPU where both name one."""
+    if candidate.gpu is not None and named(report.gpu) and not same_gpu(candidate.gpu, report.gpu):
         return False
-    wanted = ("xid", report.xid) if report.xid is not None else ("sxid", report.sxid)
-    if wanted[1] is None:
+    if report.xid is None and report.sxid is None:
         return True
-    return wanted == (candidate.kind, candidate.code) or candidate.kind not in ("xid", "sxid", "host")
+    if candidate.kind in KERNEL_KINDS:
+        return (candidate.kind, candidate.code) in (("xid", report.xid), ("sxid", report.sxid))
+    accuses_of = lookup_xid(report.xid).fault_class if report.xid is not None else "fabric"
+    return candidate.kind in SECOND_SIGNALS.get(accuses_of, ())
 
 
 def _nothing(readings: Sequence[Finding], notes: list[str]) -> Diagnosis:

@@ -75,7 +75,7 @@ def _last_recovery(log: Sequence[KernelEvent]) -> dict[str, tuple[int, Optional[
     }
 
 
-def _taken_back(event: KernelEvent, position: int, last_word: "dict[str, tuple[int, Optional[int]]]") -> str:
+def _taken_back(event: KernelEvent, position: int, last_word: dict[str, tuple[int, Optional[int]]]) -> str:
     """The last recovery action of a GPU is the one that holds; a change to "none" ends what came before it on that GPU."""
     if event.kind != "xid":
         return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Optional
 
 from checks.model import GpuRef
@@ -20,7 +20,7 @@ class ReportedFault:
     xid: Optional[int] = None
     sxid: Optional[int] = None
     what: str = ""
-    gpu: GpuRef = GpuRef()
+    gpu: GpuRef = field(default_factory=GpuRef)
     seen_at: float = 0.0
 
     @property
@@ -69,3 +69,8 @@ def same_gpu(one: GpuRef, other: GpuRef) -> bool:
         if left and right:
             return left == right
     return one.index is not None and one.index == other.index
+
+
+def named(gpu: GpuRef) -> bool:
+    """Say whether a reference names any GPU at all."""
+    return bool(gpu.serial or gpu.uuid or gpu.pci) or gpu.index is not None
