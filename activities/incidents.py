@@ -39,7 +39,7 @@ class OpenIncident(Message):
 class NodeOut(Message):
     """Incident to job: this node is out (or, with `restart_only`, healthy but the job must restart).
 
-    The incident answers later with exactly one of node_in or node_given_up.
+    The incident answers later with exactly one of node_in or node_given_up. `token` tells a second time out from a repeated message.
     """
 
     incident: str
@@ -47,6 +47,7 @@ class NodeOut(Message):
     node_name: str
     reason: str
     restart_only: bool = False
+    token: str = ""
 
 
 class NodeIn(Message):

@@ -8,6 +8,7 @@ from temporalio import activity, workflow
 
 from activities.inventory import Node
 from activities.message import Message
+from workflows.decisions.burn_in_plan import BurnInFacts, BurnInNext, plan_next
 from workflows.decisions.cluster_book import Judgement, judge_asks
 from workflows.decisions.facts import Facts, Step
 from workflows.decisions.policy import next_step
@@ -79,6 +80,11 @@ class DecideActivities:
     def judge_asks(self, desk: Desk) -> Judgement:
         """Judge what was asked of Cluster."""
         return judge_asks(desk.state, desk.asks, desk.spares, self._limits, desk.now_iso)
+
+    @activity.defn
+    def plan_burn_in(self, facts: BurnInFacts) -> BurnInNext:
+        """Choose a burn-in's next groups, or its verdict."""
+        return plan_next(facts)
 
     @activity.defn
     def plan_sweep(self) -> SweepPlan:

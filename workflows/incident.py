@@ -6,6 +6,7 @@ Signal and update handlers only write here; the steps in `incident_steps` and `i
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 from temporalio import workflow
@@ -127,12 +128,24 @@ class Incident:
             instance_type=self.node.instance_type,
         )
 
+    def is_history(self, report: Report) -> bool:
+        """Return whether a report predates the node's last boot: history, not state."""
+        if report.seen_at is None or not self.booted_at:
+            return False
+        return report.seen_at < datetime.fromisoformat(self.booted_at)
+
+    def accused(self) -> bool:
+        """Return whether a burn-in has failed on this node and that is not acted on yet."""
+        return any(report.burn_in_failed for report in self.unread)
+
     def interrupted(self) -> bool:
         """Return whether a person has said something that is not acted on yet."""
         return bool(self.words)
 
     def obey(self) -> None:
-        """Act on what people said since the last look."""
+        """Act on what people said since the last look. Any word lets a step that failed be tried again."""
+        if self.words:
+            self.learn(stuck="")
         for verb, word in self.words:
             self.tell(verb, f"{word.by}: {word.reason or 'no reason given'}")
             getattr(self, f"_{verb}")(word)
@@ -163,7 +176,9 @@ class Incident:
         for report in fresh:
             self.tell("reported", describe(report))
         self.read += fresh
-        if fresh and not self.known.quarantined and not self.known.job_told:
+        if any(report.burn_in_failed for report in fresh):
+            self.learn(examination=None, job_told=False, job_answered=False, back_in_service=False)
+        elif fresh and not self.known.quarantined and not self.known.job_told:
             self.learn(examination=None)
 
     def hear_job(self) -> None:
@@ -177,6 +192,8 @@ class Incident:
                 )
             else:
                 self.unwanted_spares.append(failed.instance_id)
+                if self.replace_child is not None:
+                    self.replace_child.cancel()
                 self.learn(job_answered=False, spare=Spare.NOT_ASKED, spare_reason=failed.evidence)
         if self.job_resumed is not None and not self.known.job_done:
             end = self.job_resumed

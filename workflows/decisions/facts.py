@@ -72,6 +72,8 @@ class Facts(Message):
     spare_name: str = ""
     spare_reason: str = ""
     taken: list[RungTaken] = []
+    rung_in_test: str = ""
+    stuck: str = ""
     skipped_steps: list[str] = []
     approved: list[Action] = []
     escalations: int = 0

@@ -41,6 +41,11 @@ def _person_owns(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | N
     return _ask(facts, policy, "a person has taken the node over; quarantine stays until it is handed back", "taken over")
 
 
+def _stuck(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    """A step could not be carried out at all: a person is asked; any word, or the next page's time, tries it again."""
+    return _ask(facts, policy, facts.stuck, "step failed") if facts.stuck else None
+
+
 def _look_first(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     if facts.examination is None or facts.opinion is None:
         return Step(kind=StepKind.EXAMINE, because=["a report is not evidence: look at the node before anything else"])
@@ -229,6 +234,7 @@ def _close(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
 
 RUNBOOK: tuple[Guard, ...] = (
     _person_owns,
+    _stuck,
     _look_first,
     _left_by_earlier,
     _nothing_wrong,

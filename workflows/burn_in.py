@@ -1,0 +1,137 @@
+"""BurnIn: the all-reduce over a group of nodes; when the group fails, it finds the bad node in few rounds side by side."""
+
+from __future__ import annotations
+
+import asyncio
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+from temporalio.workflow import ActivityCancellationType
+
+with workflow.unsafe.imports_passed_through():
+    from activities.burn_in import BurnInActivities, GroupTest, GroupTestResult
+    from activities.inventory import InventoryActivities, Node, ResolveNode
+    from checks.model import Verdict
+    from workflows import options
+    from workflows.decide import DecideActivities, bearings
+    from workflows.decisions.burn_in_plan import BurnInFacts, BurnInNext, RunDone
+    from workflows.incident_steps import cause_of
+    from workflows.messages import BurnInReport, NodeVerdict, StartBurnIn
+    from workflows.operator_view import Line, OperatorView
+    from workflows.tokens import Tokens
+
+SIDE_BY_SIDE = 64
+"""Groups that run together at most. Hotspare default: one launch host starts so many mpirun processes with ease."""
+
+
+@workflow.defn
+class BurnIn:
+    """Judge a group of nodes by running the all-reduce over them."""
+
+    @workflow.init
+    def __init__(self, start: StartBurnIn) -> None:
+        self._tokens = Tokens()
+        self._view = OperatorView()
+        self._cluster = start.cluster
+        self._nodes: dict[str, Node] = {}
+        self._runs: list[RunDone] = []
+        self._last_group: GroupTestResult | None = None
+
+    @workflow.run
+    async def run(self, start: StartBurnIn) -> BurnInReport:
+        """Run round after round until the plan says who is to blame, or that nobody is."""
+        known = await bearings()
+        self._cluster = start.cluster or known.cluster
+        self._view.attributes_on = known.attributes
+        await self._resolve(start.nodes)
+        names = list(self._nodes)
+        self._view.attributes(Cluster=self._cluster, Phase="burn-in", Node=",".join(names)[:200])
+        while True:
+            plan = await workflow.execute_local_activity_method(
+                DecideActivities.plan_burn_in,
+                BurnInFacts(nodes=names, runs=self._runs),
+                start_to_close_timeout=options.DECIDE_TIMEOUT,
+                summary="which groups next",
+            )
+            if plan.done:
+                return self._report(plan)
+            await self._round(plan)
+
+    async def _resolve(self, aliases: list[str]) -> None:
+        nodes = await asyncio.gather(*(self._who(alias) for alias in aliases))
+        self._nodes = {node.name: node for node in nodes}
+
+    async def _who(self, alias: str) -> Node:
+        return await workflow.execute_activity_method(
+            InventoryActivities.resolve_node,
+            ResolveNode(cluster=self._cluster, alias=alias),
+            summary=f"who is {alias}",
+            **options.LOOK_UP,
+        )
+
+    async def _round(self, plan: BurnInNext) -> None:
+        number = self._runs[-1].round + 1 if self._runs else 1
+        self._view.tell(f"round {number}", f"{'; '.join(plan.because)}: {' | '.join('+'.join(group) for group in plan.groups)}")
+        for at in range(0, len(plan.groups), SIDE_BY_SIDE):
+            groups = plan.groups[at : at + SIDE_BY_SIDE]
+            results = await asyncio.gather(*(self._run(group) for group in groups))
+            for group, result in zip(groups, results, strict=True):
+                self._note(number, group, result)
+
+    async def _run(self, group: list[str]) -> GroupTestResult:
+        test = GroupTest(
+            cluster=self._cluster,
+            run_id="".join(sign if sign.isalnum() else "-" for sign in self._tokens.next()),
+            nodes=[self._nodes[name] for name in group],
+        )
+        try:
+            return await workflow.execute_activity_method(
+                BurnInActivities.group_test,
+                test,
+                summary=f"all-reduce over {', '.join(group)}",
+                **{**options.WATCH, "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED},
+            )
+        except ActivityError as error:
+            return GroupTestResult(verdict=Verdict.UNKNOWN, cause="could_not_run", evidence=cause_of(error))
+
+    def _note(self, number: int, group: list[str], result: GroupTestResult) -> None:
+        floor = f", floor {result.floor_gbs:g} ({result.floor_source})" if result.floor_gbs else ""
+        measured = f"{result.busbw_gbs:g} GB/s{floor}" if result.busbw_gbs is not None else result.evidence
+        self._view.tell(f"round {number}", f"{'+'.join(group)}: {result.verdict.value} {result.cause}, {measured}")
+        self._runs.append(
+            RunDone(round=number, nodes=group, verdict=result.verdict, cause=result.cause, evidence=measured[:200])
+        )
+        if len(group) == len(self._nodes):
+            self._last_group = result
+
+    def _report(self, plan: BurnInNext) -> BurnInReport:
+        self._view.tell("verdict", f"{plan.verdict.value} {plan.cause}: {'; '.join(plan.because)}")
+        self._view.attributes(Phase="closed", Outcome=plan.verdict.value)
+        good = plan.verdict in (Verdict.OK, Verdict.WARN)
+        verdicts = [self._verdict(name, plan, good) for name in self._nodes]
+        return BurnInReport(
+            verdict=plan.verdict,
+            cause=plan.cause,
+            because=plan.because,
+            busbw_gbs=self._last_group.busbw_gbs if self._last_group else None,
+            floor_gbs=self._last_group.floor_gbs if self._last_group else None,
+            nodes=verdicts,
+            runs=len(self._runs),
+            rounds=self._runs[-1].round if self._runs else 0,
+        )
+
+    def _verdict(self, name: str, plan: BurnInNext, good: bool) -> NodeVerdict:
+        bad = plan.bad.get(name)
+        isolated = bool(plan.bad)
+        verdict = Verdict.CRITICAL if bad else Verdict.OK if good or isolated else Verdict.UNKNOWN
+        return NodeVerdict(
+            instance_id=self._nodes[name].instance_id,
+            node_name=name,
+            verdict=verdict,
+            cause="bad node" if bad else plan.cause if not isolated else "healthy",
+            evidence=bad or "",
+        )
+
+    @workflow.query(description="The rounds so far")
+    def story(self) -> list[Line]:
+        return self._view.lines

@@ -1,0 +1,211 @@
+"""Cluster: the single writer of scarce things in one cluster: leave to be out, repair slots, leases of spares, freezes.
+
+It does nothing else. Handlers only append; one loop judges the inbox in batches, and answers from an outbox that is emptied before
+anything is carried over. One that starts without carried state is recovering: it grants nothing before holders have said what they hold.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from activities import names
+    from activities.host_memory import Freeze, HostMemoryActivities, LoadFreezes, SaveFreezes
+    from activities.incidents import IncidentActivities, SurveyHolders
+    from activities.inventory import InventoryActivities, ListNodes, Node
+    from workflows import options
+    from workflows.decide import DecideActivities, Desk, bearings
+    from workflows.decisions import cluster_book as book
+    from workflows.messages import (
+        Ask,
+        AskKind,
+        ClusterStart,
+        ClusterState,
+        FreezeRequest,
+        GiveBack,
+        Holding,
+        Overview,
+        SayHolding,
+        ThawRequest,
+    )
+
+FLEET_AGE = timedelta(minutes=5)
+"""How old the count of the fleet may be. Hotspare default: a fleet does not change faster than that."""
+
+HISTORY_LIMIT = 4_000
+"""Events after which state is carried into a new run. Source: the server suggests it at about 4,100 (measured, Server 1.32)."""
+
+
+@workflow.defn
+class Cluster:
+    """Keeper of the books."""
+
+    @workflow.init
+    def __init__(self, start: ClusterStart) -> None:
+        self._cluster = start.cluster
+        self._recovering = start.state is None
+        self._state = start.state or ClusterState()
+        self._asks: list[Ask] = []
+        self._back: list[GiveBack] = []
+        self._heard: list[Holding] = []
+        self._freezes_changed = False
+        self._spares: list[Node] = []
+        self._everybody: list[str] = []
+        self._fleet_seen = workflow.now() - 2 * FLEET_AGE
+
+    @workflow.run
+    async def run(self, start: ClusterStart) -> None:
+        """Recover if need be, then judge batch after batch."""
+        known = await bearings()
+        self._cluster = start.cluster or known.cluster
+        if self._recovering:
+            await self._recover(known.recovery_deadline_s)
+        while not self._should_carry_over():
+            await self._wait_for_work()
+            await self._judge()
+            await self._store_freezes()
+            await self._empty_outbox()
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        workflow.continue_as_new(ClusterStart(cluster=self._cluster, state=self._state))
+
+    def _should_carry_over(self) -> bool:
+        info = workflow.info()
+        full = info.is_continue_as_new_suggested() or info.get_current_history_length() > HISTORY_LIMIT
+        return full and not (self._asks or self._back or self._heard or self._freezes_changed or self._state.outbox)
+
+    async def _recover(self, deadline_s: float) -> None:
+        """Ask everybody who may hold something, by their fixed ids, and read the freezes back. No answers at all is a first start."""
+        await self._see_fleet()
+        freezes = await workflow.execute_activity_method(
+            HostMemoryActivities.load_freezes, LoadFreezes(cluster=self._cluster), summary="read the freezes back", **options.LOOK_UP
+        )
+        open_now = await workflow.execute_activity_method(
+            IncidentActivities.survey_holders,
+            SurveyHolders(cluster=self._cluster, instance_ids=self._everybody),
+            summary="which incidents and replacements are open",
+            **options.MESSENGER,
+        )
+        for holder in open_now.workflow_ids:
+            await self._ask_holder(holder)
+        expected = set(open_now.workflow_ids)
+        try:
+            await workflow.wait_condition(
+                lambda: expected <= {one.asker for one in self._heard},
+                timeout=timedelta(seconds=deadline_s),
+                timeout_summary="holders say what they hold",
+            )
+        except TimeoutError:
+            workflow.logger.warning("recovering: not every holder answered; what tags say stands for them")
+        self._take_holdings()
+        self._state = self._state.model_copy(update={"freezes": [*freezes.freezes, *self._state.freezes]})
+        self._recovering = False
+
+    async def _ask_holder(self, holder: str) -> None:
+        try:
+            await workflow.get_external_workflow_handle(holder).signal("say_holding", SayHolding(cluster=self._cluster))
+        except ApplicationError:
+            workflow.logger.info("%s ended before it could be asked", holder)
+
+    async def _wait_for_work(self) -> None:
+        """Wake for messages; with a queue or a freeze also by the clock, which ends freezes."""
+        idle = timedelta(seconds=30) if self._state.queue else None
+        try:
+            await workflow.wait_condition(
+                lambda: bool(self._asks or self._back or self._heard or self._freezes_changed),
+                timeout=idle,
+                timeout_summary="look at the queue again",
+            )
+        except TimeoutError:
+            pass
+
+    async def _judge(self) -> None:
+        """Book what came back first, then judge the queue and the new asks."""
+        back, self._back = self._back, []
+        for one in back:
+            self._state = book.give_back(self._state, one.request_ids)
+        self._take_holdings()
+        asks, self._asks = self._asks, []
+        if not asks and not self._state.queue:
+            return
+        stale = workflow.now() - self._fleet_seen > FLEET_AGE
+        if stale or any(ask.kind is AskKind.SPARE for ask in asks):
+            await self._see_fleet()
+        judged = await workflow.execute_local_activity_method(
+            DecideActivities.judge_asks,
+            Desk(state=self._state, asks=asks, spares=self._spares, now_iso=workflow.now().isoformat()),
+            start_to_close_timeout=options.DECIDE_TIMEOUT,
+            summary=f"judge {len(asks)} asks, {len(self._state.queue)} queued",
+        )
+        withdrawn = [request_id for one in self._back for request_id in one.request_ids]
+        outbox = [*self._state.outbox, *judged.answers]
+        self._state = book.give_back(judged.state, withdrawn).model_copy(update={"outbox": outbox, "freezes": self._state.freezes})
+
+    async def _see_fleet(self) -> None:
+        seen = await workflow.execute_activity_method(
+            InventoryActivities.list_nodes, ListNodes(cluster=self._cluster), summary="the fleet and its spares", **options.LOOK_UP
+        )
+        self._spares = [node for node in seen.nodes if node.role == names.ROLE_SPARE]
+        self._everybody = [node.instance_id for node in seen.nodes]
+        self._fleet_seen = workflow.now()
+        self._state = self._state.model_copy(update={"fleet": len(seen.nodes)})
+
+    def _take_holdings(self) -> None:
+        heard, self._heard = self._heard, []
+        for one in heard:
+            self._state = book.book_holding(self._state, one.grants)
+
+    async def _empty_outbox(self) -> None:
+        """Send each answer and wait until the server has it. A holder that is gone never got its grant: the grant is taken back."""
+        while self._state.outbox:
+            asker, answer = self._state.outbox[0]
+            try:
+                await workflow.get_external_workflow_handle(asker).signal("cluster_answer", answer)
+            except ApplicationError:
+                self._state = book.give_back(self._state, [answer.request_id])
+            self._state = self._state.model_copy(update={"outbox": self._state.outbox[1:]})
+
+    async def _store_freezes(self) -> None:
+        if not self._freezes_changed:
+            return
+        self._freezes_changed = False
+        await workflow.execute_activity_method(
+            HostMemoryActivities.save_freezes,
+            SaveFreezes(cluster=self._cluster, freezes=self._state.freezes),
+            summary="keep the freezes in host memory",
+            **options.LOOK_UP,
+        )
+
+    @workflow.signal(description="A workflow asks for leave, a slot or a spare")
+    def ask(self, ask: Ask) -> None:
+        if all(ask.request_id != one.request_id for one in self._asks):
+            self._asks.append(ask)
+
+    @workflow.signal(description="Capacity comes back")
+    def give_back(self, back: GiveBack) -> None:
+        self._asks = [ask for ask in self._asks if ask.request_id not in back.request_ids]
+        self._back.append(back)
+
+    @workflow.signal(description="A holder says what it holds")
+    def holding(self, holding: Holding) -> None:
+        self._heard.append(holding)
+
+    @workflow.update(description="Stop new disruption for a while")
+    def freeze(self, asked: FreezeRequest) -> str:
+        until = workflow.now() + timedelta(minutes=asked.minutes)
+        self._state = book.freeze(self._state, Freeze(scope=asked.scope, until=until, who=asked.who, why=asked.why))
+        self._freezes_changed = True
+        return f"{asked.scope} is frozen until {until:%Y-%m-%d %H:%M} UTC; recovery goes on"
+
+    @workflow.update(description="End a freeze")
+    def thaw(self, asked: ThawRequest) -> str:
+        known = any(one.scope == asked.scope for one in self._state.freezes)
+        self._state = book.thaw(self._state, asked.scope)
+        self._freezes_changed = True
+        return f"{asked.scope} is thawed" if known else f"{asked.scope} was not frozen"
+
+    @workflow.query(description="The books")
+    def overview(self) -> Overview:
+        return Overview(recovering=self._recovering, state=self._state)

@@ -1,0 +1,89 @@
+"""The node set of a job under recovery: who is out, who comes in for whom, and who still owes an answer."""
+
+from __future__ import annotations
+
+from activities.incidents import NodeGivenUp, NodeIn, NodeOut
+
+
+class NodeSet:
+    """Books messages of incidents. An answer that belongs to nothing out changes nothing."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._out: dict[str, NodeOut] = {}
+        self._answers: dict[str, NodeIn] = {}
+        self._owed: dict[str, str] = {}
+        self._told: list[str] = []
+        self._news: list[NodeOut] = []
+        self.given_up: list[str] = []
+
+    def begin(self, names: list[str]) -> None:
+        """Learn the job's node names as the scheduler has them."""
+        self._names = self._names or list(names)
+
+    def out(self, message: NodeOut) -> None:
+        """Book a node as out. Saying so twice is no second time."""
+        if self._out.get(message.instance_id) == message:
+            return
+        self._out[message.instance_id] = message
+        self._news.append(message)
+        if not message.restart_only:
+            self._answers.pop(message.instance_id, None)
+            self._owed[message.instance_id] = message.node_name
+
+    def come_in(self, message: NodeIn) -> None:
+        """Book the node that comes in."""
+        if message.replaces in self._owed:
+            self._owed.pop(message.replaces)
+            self._answers[message.replaces] = message
+
+    def give_up(self, message: NodeGivenUp) -> None:
+        """Book that nothing comes in."""
+        name = self._owed.pop(message.instance_id, None)
+        if name is not None:
+            self.given_up.append(f"{name}: {message.reason}")
+
+    def await_answer(self, instance_id: str, name: str) -> None:
+        """Book that a node failed the burn-in: whoever supplied it, or its own incident, owes another one."""
+        for replaced, answer in list(self._answers.items()):
+            if answer.instance_id == instance_id:
+                del self._answers[replaced]
+                self._owed[replaced] = self._out[replaced].node_name if replaced in self._out else name
+                return
+        self._owed[instance_id] = name
+
+    def supplied_by(self, instance_id: str) -> NodeIn | None:
+        """Return the answer that brought this node in, if an incident supplied it."""
+        return next((answer for answer in self._answers.values() if answer.instance_id == instance_id), None)
+
+    def unanswered(self) -> list[str]:
+        """Return the names of the nodes in whose place nothing has come yet."""
+        return sorted(self._owed.values())
+
+    def nodes(self) -> list[str]:
+        """Return the node names to run on, in the job's own order."""
+        stands_in = {self._name_of(replaced): answer.node_name for replaced, answer in self._answers.items()}
+        return [stands_in.get(name, name) for name in self._names]
+
+    def _name_of(self, instance_id: str) -> str:
+        return self._out[instance_id].node_name if instance_id in self._out else instance_id
+
+    def incidents(self) -> list[str]:
+        """Return the incidents that wait for the end of the recovery, in the order in which they came."""
+        found: list[str] = []
+        for message in self._out.values():
+            if message.incident not in found:
+                found.append(message.incident)
+        return found
+
+    def reason(self) -> str:
+        """Return why the job is held, for its scheduler's records."""
+        return "; ".join(f"{message.node_name}: {message.reason}" for message in self._out.values())[:300] or "recovery"
+
+    def news(self) -> bool:
+        """Return whether a node fell out since `read_news`."""
+        return bool(self._news)
+
+    def read_news(self) -> None:
+        """Take note of what has fallen out so far."""
+        self._news.clear()

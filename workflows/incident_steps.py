@@ -1,0 +1,338 @@
+"""The steps of an incident that disturb nobody: look, quarantine, save evidence, talk to the job, ask a person, settle, close."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from activities import names
+    from activities.ec2 import Ec2Activities, TagNode
+    from activities.host_memory import ClosedIncident, CloseHostIncident, HostMemoryActivities
+    from activities.incidents import IncidentActivities, JoinJob, NodeGivenUp, NodeIn, NodeOut
+    from activities.jobs.activities import FindJob, FoundJob, JobActivities
+    from activities.node import CollectEvidence, Examination, Examine, NodeActivities, Opinion
+    from activities.notify import NotifyActivities, Page
+    from activities.quarantine import LiftQuarantine, QuarantineActivities, QuarantineNode
+    from checks.model import Action, Confidence, Verdict
+    from workflows import options
+    from workflows.decisions.facts import Step
+    from workflows.incident import Incident
+    from workflows.messages import Alone, AskKind
+
+NO_NVML_CODES = (79, 119, 120)
+"""After these, NVML is not touched again before a reboot. Source: DCGM 4.6 stops its own reads; a read can hang for ever."""
+
+
+async def examine(incident: Incident, step: Step) -> None:
+    """Look at the node, and at the first look find the job that holds it."""
+    first = incident.known.opinion is None
+    looking = look(incident, "confirm what was reported")
+    if first:
+        found, seen = await asyncio.gather(_find_job(incident), looking)
+        if found.status is not None:
+            incident.learn(job=found.status.job)
+    else:
+        seen = await looking
+    opinion = opinion_of(incident, seen)
+    unread = incident.known.unreadable_probes + 1 if seen.verdict is Verdict.UNKNOWN else 0
+    well_again = opinion.action is Action.NONE and incident.known.quarantined
+    incident.learn(examination=seen, opinion=opinion, unreadable_probes=unread, fault_gone=well_again)
+    incident.last_boot_id = seen.boot_id or incident.last_boot_id
+    incident.tell("diagnosed", f"{opinion.fault_class} → {opinion.action.value}: {'; '.join(opinion.because)}")
+    codes = [f"xid:{report.xid}" for report in incident.read if report.xid is not None]
+    incident.view.attributes(Fault=opinion.fault_class, Job=incident.known.job, Codes=codes, Phase="diagnosed")
+
+
+async def look(incident: Incident, why: str, depth: str = "quick") -> Examination:
+    """Examine the node now. The reports are weighed with what is seen."""
+    return await workflow.execute_activity_method(
+        NodeActivities.examine,
+        Examine(node=incident.node, depth=depth, reports=incident.read[:5]),
+        summary=f"{why}: probe {incident.node.name}",
+        **options.EXAMINE,
+    )
+
+
+def opinion_of(incident: Incident, seen: Examination) -> Opinion:
+    """Return the diagnosis: the node's own, or, when it finds nothing, that of a burn-in which the node failed in a group."""
+    failed = next((report for report in incident.read if report.burn_in_failed), None)
+    if seen.opinion.action is not Action.NONE or failed is None:
+        return seen.opinion
+    return Opinion(
+        fault_class="slow_node",
+        action=Action.REPLACE_NODE,
+        confidence=Confidence.HIGH,
+        because=[failed.what or "it failed the burn-in of its group", "its own checks pass: only a group run shows this fault"],
+    )
+
+
+async def _find_job(incident: Incident) -> FoundJob:
+    return await workflow.execute_activity_method(
+        JobActivities.find_job,
+        FindJob(cluster=incident.cluster, node=incident.node),
+        summary=f"which job has {incident.node.name}",
+        **options.JOB,
+    )
+
+
+async def ask_leave(incident: Incident, step: Step) -> None:
+    """Ask Cluster whether the fault is alone and whether there is room for one more node out."""
+    ask = incident.ask(AskKind.NODE_OUT)
+    answer = await incident.talk.ask(ask)
+    if answer.queued:
+        incident.tell("waiting", answer.reason)
+        answer = await incident.talk.stand_in_queue(ask, options.CLUSTER_QUEUE)
+    if answer.granted:
+        incident.learn(quarantine_room=True)
+    elif answer.alone is Alone.STORM:
+        incident.learn(storm=answer.reason)
+    elif answer.queued:
+        await page(incident, f"still no room to quarantine: {answer.reason}", "waiting for room")
+        await incident.talk.withdraw(ask)
+    else:
+        incident.learn(refused=answer.reason)
+
+
+async def quarantine(incident: Incident, step: Step) -> None:
+    """Take the node out of service: no new work, nothing evicted."""
+    try:
+        await workflow.execute_activity_method(
+            QuarantineActivities.quarantine_node,
+            QuarantineNode(node=incident.node, incident=incident.known.incident, reason=step.because[0]),
+            summary=f"quarantine {incident.node.name}: {step.because[0]}",
+            **options.MARK,
+        )
+    except ActivityError as error:
+        await incident.talk.give_back(AskKind.NODE_OUT)
+        incident.learn(quarantine_room=False, refused=f"the quarantine was refused: {cause_of(error)}")
+        return
+    incident.learn(quarantined=True)
+    incident.tell("quarantined", "no new work on it, nothing evicted")
+
+
+async def lift_quarantine(incident: Incident) -> bool:
+    """Put the node back into service; returns False, having said so, when the quarantine is not ours to lift."""
+    try:
+        await workflow.execute_activity_method(
+            QuarantineActivities.lift_quarantine,
+            LiftQuarantine(node=incident.node, incident=incident.known.incident),
+            summary=f"lift the quarantine of {incident.node.name}",
+            **options.MARK,
+        )
+    except ActivityError as error:
+        incident.tell("left alone", cause_of(error))
+        await page(incident, f"the quarantine is not ours to lift: {cause_of(error)}", "quarantine of others")
+        return False
+    incident.learn(quarantined=False, quarantine_room=False)
+    return True
+
+
+async def collect_evidence(incident: Incident, step: Step) -> None:
+    """Save what a reboot would destroy. A bundle with holes, or none in time, is told and does not hold up the repair."""
+    codes = [incident.known.opinion.code if incident.known.opinion else None, *(report.xid for report in incident.read)]
+    request = CollectEvidence(
+        node=incident.node,
+        incident=incident.known.incident,
+        token=incident.tokens.next(),
+        no_nvml=any(code in NO_NVML_CODES for code in codes),
+        deadline_s=step.deadline_s,
+    )
+    try:
+        bundle = await workflow.execute_activity_method(
+            NodeActivities.collect_evidence, request, summary=f"save the evidence of {incident.node.name}", **options.EVIDENCE
+        )
+        holes = f"; missing: {', '.join(bundle.missing)}" if bundle.missing else ""
+        incident.tell("evidence", f"{bundle.uri} ({bundle.size_bytes} bytes){holes}")
+    except ActivityError as error:
+        incident.tell("evidence", f"no bundle: {cause_of(error)}")
+    incident.learn(evidence_taken=True)
+
+
+async def tell_job(incident: Incident, step: Step) -> None:
+    """Start the recovery of the job that holds the node, or join the one that runs."""
+    restart_only = incident.known.opinion is not None and incident.known.opinion.action is Action.RESTART_JOB
+    out = NodeOut(
+        incident=incident.known.incident,
+        instance_id=incident.node.instance_id,
+        node_name=incident.node.name,
+        reason=step.because[0],
+        restart_only=restart_only,
+        token=incident.tokens.next(),
+    )
+    joined = await workflow.execute_activity_method(
+        IncidentActivities.join_job,
+        JoinJob(cluster=incident.cluster, job=incident.known.job, node_out=out),
+        summary=f"{'restart' if restart_only else 'hold'} {incident.known.job}",
+        **options.MESSENGER,
+    )
+    incident.learn(job_told=True)
+    incident.tell("job told", f"{joined.workflow_id} {'restarts it' if restart_only else 'holds it and waits for a node'}")
+
+
+async def answer_job(incident: Incident, message: NodeIn | NodeGivenUp) -> None:
+    """Give the job the one answer that it waits for."""
+    signal = "node_in" if isinstance(message, NodeIn) else "node_given_up"
+    handle = workflow.get_external_workflow_handle(names.job_id(incident.cluster, incident.known.job))
+    try:
+        await handle.signal(signal, message)
+        incident.learn(job_answered=True)
+    except ApplicationError:
+        words = f"not resumed: the recovery of {incident.known.job} is gone; resume it by hand"
+        incident.learn(job_answered=True, job_done=True, job_outcome=words)
+        await page(incident, words, "job recovery gone")
+
+
+async def give_up_node(incident: Incident, step: Step) -> None:
+    """Tell the job that nothing comes in place of the node."""
+    reason = step.because[0]
+    incident.tell("given up", reason)
+    await answer_job(
+        incident, NodeGivenUp(incident=incident.known.incident, instance_id=incident.node.instance_id, reason=reason)
+    )
+
+
+async def await_job(incident: Incident, step: Step) -> None:
+    """Wait for the job to resume, or for it to say that what we gave it failed the burn-in."""
+    incident.view.attributes(Phase="awaiting job")
+    try:
+        await workflow.wait_condition(
+            lambda: bool(incident.job_resumed or incident.failed_burn_in or incident.interrupted() or incident.accused()),
+            timeout=timedelta(seconds=step.deadline_s),
+            timeout_summary=f"{incident.known.job} resumes",
+        )
+    except TimeoutError:
+        words = f"not resumed: {incident.known.job} did not say so within {step.deadline_s / 60:.0f} minutes"
+        incident.learn(job_done=True, job_outcome=words)
+        await page(incident, words, "job not resumed")
+
+
+async def ask_person(incident: Incident, step: Step) -> None:
+    """Page, and wait for a word. Holds the quarantine and no repair slot; unanswered, it pages again and never disrupts."""
+    await incident.talk.give_back(AskKind.REPAIR_SLOT)
+    incident.learn(
+        asked_rung=step.rung.value if step.rung else "", asked_since=incident.known.asked_since or workflow.now()
+    )
+    incident.view.attributes(WaitsForPerson=True)
+    if step.page not in incident.known.paged:
+        incident.tell("asks a person", step.because[0])
+    await page(incident, step.because[0], step.page, again=True)
+    try:
+        await workflow.wait_condition(
+            lambda: incident.interrupted(),
+            timeout=timedelta(seconds=step.deadline_s),
+            timeout_summary=f"a person answers: {step.because[0]}",
+        )
+    except TimeoutError:
+        incident.learn(stuck="")
+        incident.tell("asks again", "nobody answered; the quarantine stays")
+    incident.view.attributes(WaitsForPerson=False)
+
+
+async def page(incident: Incident, why: str, key: str, *, again: bool = False) -> None:
+    """Send a page, once per key unless `again`. A dead pager is told in the story and stops nothing."""
+    if key in incident.known.paged and not again:
+        return
+    incident.learn(paged=[*(one for one in incident.known.paged if one != key), key])
+    name = incident.node.name
+    commands = [f"hotspare why {name}"]
+    if incident.known.asked_rung:
+        commands += [f"hotspare approve {name}", f"hotspare skip {name}", f"hotspare take-over {name}"]
+    elif incident.known.quarantined:
+        commands += [f"hotspare report {name}   # re-tests it and returns it to service when it passes"]
+    info = workflow.info()
+    message = Page(
+        key=f"{incident.tokens.run}/{key}",
+        incident=incident.known.incident,
+        node=name,
+        title=f"{name}: {key}",
+        why=[why, *(incident.known.opinion.because if incident.known.opinion else [])],
+        next_commands=commands,
+        ui_link=f"{incident.ui_url}/namespaces/{info.namespace}/workflows/{info.workflow_id}" if incident.ui_url else "",
+    )
+    try:
+        await workflow.execute_activity_method(NotifyActivities.page, message, summary=f"page: {key}", **options.PAGE)
+    except ActivityError as error:
+        incident.tell("page failed", cause_of(error))
+
+
+async def return_to_pool(incident: Incident, step: Step) -> None:
+    """Make the repaired node a spare, on probation: another node has taken its place."""
+    await _tag(
+        incident,
+        {names.TAG_ROLE: names.ROLE_SPARE, names.TAG_FATE: names.FATE_PROBATION},
+        [names.TAG_LEASE, names.TAG_REPLACES],
+        "into the pool, on probation",
+    )
+    await lift_quarantine(incident)
+    await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
+    incident.fate = names.FATE_PROBATION
+    incident.learn(settled=True)
+    incident.tell("in the pool", "repaired and re-tested: a spare again, on probation")
+
+
+async def retire(incident: Incident, step: Step) -> None:
+    """Leave the node quarantined for a person: nothing here can mend it."""
+    await _tag(incident, {names.TAG_FATE: names.FATE_RETIRED}, [], "retired")
+    await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
+    incident.fate = names.FATE_RETIRED
+    incident.strike = True
+    incident.learn(settled=True)
+    incident.tell("retired", f"quarantined for a person: {'; '.join(step.because)}")
+    await page(incident, f"{incident.node.name} is retired: open a support case, replace the instance", "retired")
+
+
+async def _tag(incident: Incident, tags: dict[str, str], remove: list[str], why: str) -> None:
+    await workflow.execute_activity_method(
+        Ec2Activities.tag_node,
+        TagNode(instance_id=incident.node.instance_id, set=tags, remove=remove),
+        summary=f"{incident.node.name}: {why}",
+        **options.LOOK_UP,
+    )
+
+
+async def close_out(incident: Incident, step: Step) -> None:
+    """Give back what is held and write the incident into host memory."""
+    if step.page:
+        await page(incident, step.page, step.outcome)
+    incident.tell(step.outcome, "; ".join(step.because))
+    await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
+    opinion = incident.known.opinion
+    closed = ClosedIncident(
+        incident=incident.known.incident,
+        run_id=incident.tokens.run,
+        cluster=incident.cluster,
+        instance_id=incident.node.instance_id,
+        opened_at=incident.opened_at,
+        closed_at=workflow.now(),
+        fault_class=opinion.fault_class if opinion else "",
+        outcome=step.outcome,
+        summary=[f"{line.at:%H:%M:%S} {line.phase}: {line.text}" for line in incident.view.lines][:40],
+        decisions=incident.decisions[-20:],
+    )
+    helped = None if not incident.known.disrupted else incident.known.retest is Verdict.OK
+    seen = incident.known.examination
+    request = CloseHostIncident(
+        closed=closed,
+        fate=incident.fate,
+        strike=incident.strike or bool(incident.known.disrupted),
+        last_rung_helped=helped,
+        gpu_serials=seen.gpu_serials if seen else [],
+        qualified_at=workflow.now() if incident.fate == names.FATE_PROBATION else None,
+    )
+    await workflow.execute_activity_method(
+        HostMemoryActivities.close_host_incident, request, summary=f"remember: {step.outcome}", **options.LOOK_UP
+    )
+
+
+def cause_of(error: BaseException) -> str:
+    """Return the words of the failure behind an activity or child error. A cancellation is no failure: it is raised on."""
+    if is_cancelled_exception(error):
+        raise asyncio.CancelledError from error
+    inner: BaseException | None = error
+    while inner is not None and inner.__cause__ is not None:
+        inner = inner.__cause__
+    return str(inner or error)

@@ -1,0 +1,254 @@
+"""RecoverJob: one job, from the first node that falls out to the step counter that moves again.
+
+    hold → every node that is out is answered for → burn in the node set → resume once → prove progress → tell the incidents
+
+The job never resumes on a node that has not passed the burn-in of its node set.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
+from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
+
+with workflow.unsafe.imports_passed_through():
+    from activities import names
+    from activities.incidents import FailedBurnIn, IncidentActivities, JobResumed, NodeGivenUp, NodeIn, NodeOut, OpenIncident
+    from activities.jobs.activities import AwaitProgress, HoldJob, JobActivities, ResumeJob
+    from activities.jobs.protocol import JobStatus, RestartedBy
+    from activities.node import Report
+    from activities.notify import NotifyActivities, Page
+    from checks.model import Verdict
+    from workflows import options
+    from workflows.decide import bearings
+    from workflows.decisions.node_set import NodeSet
+    from workflows.incident_steps import cause_of
+    from workflows.messages import BurnInReport, NodeVerdict, StartBurnIn, StartRecovery
+    from workflows.operator_view import Line, OperatorView
+    from workflows.tokens import Tokens
+
+BURN_IN_ROUNDS = 4
+"""Burn-ins of one recovery before a person is asked. Hotspare default: each one may find one more bad node."""
+
+NODE_DEADLINE = timedelta(hours=2)
+"""From a node that is out to the incident's answer. Hotspare default: two boots of 30 minutes, their tests, and a spare."""
+
+PROGRESS_S = 1800.0
+"""From resume to the first step past the checkpoint. Hotspare default: framework start-up up to 1,047 s (arXiv:2402.15627)
+and the load of a 405B checkpoint, 130 s (ByteCheckpoint, arXiv:2407.20143, table 8)."""
+
+
+class GivenUp(Exception):
+    """The recovery ends with a person, for the reason given."""
+
+
+@workflow.defn
+class RecoverJob:
+    """Bring one job back, once."""
+
+    @workflow.init
+    def __init__(self, start: StartRecovery) -> None:
+        self._job = start.job
+        self._cluster = start.cluster
+        self._tokens = Tokens()
+        self._view = OperatorView()
+        self._set = NodeSet()
+        self._began = workflow.now()
+        self._held: JobStatus | None = None
+        self._resumed: JobStatus | None = None
+        if start.node_out is not None:
+            self._set.out(start.node_out)
+
+    @workflow.run
+    async def run(self, start: StartRecovery) -> JobResumed:
+        """Recover until nothing new has fallen out meanwhile."""
+        known = await bearings()
+        self._cluster = start.cluster or known.cluster
+        self._view.attributes_on = known.attributes
+        self._view.attributes(Cluster=self._cluster, Job=self._job, Phase="holding")
+        while True:
+            try:
+                end = await self._recover()
+            except (GivenUp, ActivityError) as error:
+                why = str(error) if isinstance(error, GivenUp) else cause_of(error)
+                end = await self._hand_to_person(why)
+            await self._tell_incidents(end)
+            if not self._set.news():
+                self._view.attributes(Phase="closed", Outcome="resumed" if end.resumed else "with a person")
+                return end
+
+    async def _recover(self) -> JobResumed:
+        self._set.read_news()
+        status = await self._hold()
+        for number in range(1, BURN_IN_ROUNDS + 1):
+            await self._every_node_answered()
+            if status.restarted_by is not RestartedBy.HOTSPARE:
+                return await self._watch_others_restart(status)
+            report = await self._burn_in(number)
+            if report.verdict in (Verdict.OK, Verdict.WARN) and not self._set.unanswered():
+                return await self._resume(status, report)
+            if report.verdict not in (Verdict.OK, Verdict.WARN):
+                await self._send_out(report, number)
+        raise GivenUp(f"{BURN_IN_ROUNDS} burn-ins did not end with a node set that passes")
+
+    async def _hold(self) -> JobStatus:
+        """Stop the job, provably, before anything is done to its nodes."""
+        status = await workflow.execute_activity_method(
+            JobActivities.hold_job,
+            HoldJob(job=self._job, reason=self._set.reason()),
+            summary=f"hold {self._job}",
+            **options.JOB,
+        )
+        self._set.begin(status.nodes)
+        if self._held is None or self._resumed is not None:
+            self._held = status
+        self._view.tell("held", f"{self._job} holds no GPU; step {status.step}, last checkpoint {status.checkpoint_step}")
+        return status
+
+    async def _every_node_answered(self) -> None:
+        """Wait until each incident has said what comes in place of its node."""
+        waiting = self._set.unanswered()
+        if waiting:
+            self._view.tell("waiting", f"for what comes in place of {', '.join(waiting)}")
+        try:
+            await workflow.wait_condition(
+                lambda: not self._set.unanswered(), timeout=NODE_DEADLINE, timeout_summary=f"nodes for {self._job}"
+            )
+        except TimeoutError:
+            raise GivenUp(f"nothing came in place of {', '.join(self._set.unanswered())}") from None
+        if self._set.given_up:
+            raise GivenUp("; ".join(self._set.given_up))
+        self._view.tell("node set", ", ".join(self._set.nodes()))
+
+    async def _burn_in(self, number: int) -> BurnInReport:
+        """Burn in the whole node set: the gate before every resume."""
+        start = StartBurnIn(cluster=self._cluster, nodes=self._set.nodes(), reason=f"before {self._job} resumes")
+        key = "".join(sign if sign.isalnum() else "-" for sign in self._tokens.next().split("@")[1])
+        try:
+            report: BurnInReport = await workflow.execute_child_workflow(
+                names.WORKFLOW_BURN_IN,
+                start,
+                id=names.burn_in_id(self._cluster, f"{self._job}/{key}"),
+                parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
+                cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+                result_type=BurnInReport,
+                static_summary=f"burn-in {number} of {self._job}: {', '.join(self._set.nodes())}",
+            )
+        except ChildWorkflowError as error:
+            raise GivenUp(f"the burn-in failed: {cause_of(error)}") from error
+        self._view.tell("burn-in", f"{report.verdict.value} {report.cause} in {report.runs} runs: {'; '.join(report.because)}")
+        return report
+
+    async def _send_out(self, report: BurnInReport, number: int) -> None:
+        """Take the nodes that failed out of the set: each gets its own incident, which answers with another node."""
+        bad = [verdict for verdict in report.nodes if verdict.verdict is Verdict.CRITICAL]
+        if not bad:
+            raise GivenUp(f"the burn-in does not say which node is to blame: {report.cause}; {'; '.join(report.because)}")
+        for verdict in bad:
+            supplier = self._set.supplied_by(verdict.instance_id)
+            self._set.await_answer(verdict.instance_id, verdict.node_name)
+            if supplier is not None:
+                failed = FailedBurnIn(job=self._job, instance_id=verdict.instance_id, evidence=verdict.evidence)
+                await self._signal(supplier.incident, "failed_burn_in", failed)
+            if supplier is None or supplier.replaces != verdict.instance_id:
+                await self._open_incident(verdict, number)
+
+    async def _open_incident(self, verdict: NodeVerdict, number: int) -> None:
+        report = Report(
+            source=workflow.info().workflow_id,
+            key=f"{self._tokens.run}/burn-in/{number}/{verdict.instance_id}",
+            what=f"{verdict.node_name} failed the burn-in: {verdict.evidence}",
+            burn_in_failed=True,
+            seen_at=workflow.now(),
+        )
+        await workflow.execute_activity_method(
+            IncidentActivities.open_incident,
+            OpenIncident(cluster=self._cluster, instance_id=verdict.instance_id, report=report),
+            summary=f"incident for {verdict.node_name}, which failed the burn-in",
+            **options.MESSENGER,
+        )
+
+    async def _resume(self, status: JobStatus, report: BurnInReport) -> JobResumed:
+        """Start the job once on the proven nodes, and believe it when the step counter has passed the checkpoint."""
+        token, nodes = self._tokens.next(), self._set.nodes()
+        self._view.attributes(Phase="resuming")
+        await workflow.execute_activity_method(
+            JobActivities.resume_job,
+            ResumeJob(job=self._job, nodes=nodes, token=token),
+            summary=f"resume {self._job} on {', '.join(nodes)}",
+            **options.JOB,
+        )
+        self._view.tell("resumed", f"on {', '.join(nodes)} from checkpoint {status.checkpoint_step}")
+        return await self._prove(token, status)
+
+    async def _watch_others_restart(self, status: JobStatus) -> JobResumed:
+        """Its controller, or the job itself, restarts it: we supply nodes and watch, and never start a second copy."""
+        self._view.tell("watching", f"{status.restarted_by.value} restarts {self._job}; it is watched, not started")
+        return await self._prove("", status)
+
+    async def _prove(self, token: str, status: JobStatus) -> JobResumed:
+        moved = await workflow.execute_activity_method(
+            JobActivities.await_progress,
+            AwaitProgress(job=self._job, token=token, beyond_step=status.checkpoint_step or 0, deadline_s=PROGRESS_S),
+            summary=f"{self._job} steps past {status.checkpoint_step or 0}",
+            **options.WATCH,
+        )
+        self._resumed = moved
+        lost_steps, minutes = self._lost()
+        self._view.tell("trains again", f"step {moved.step}; {minutes:.1f} minutes of training lost")
+        return JobResumed(
+            job=self._job, resumed=True, nodes=moved.nodes, step=moved.step, lost_steps=lost_steps, lost_minutes=round(minutes, 2)
+        )
+
+    def _lost(self) -> tuple[int | None, float]:
+        """Return the steps to be done again, and the minutes of training lost: standstill plus those steps."""
+        held = self._held
+        minutes = (workflow.now() - self._began).total_seconds() / 60
+        if held is None or held.step is None or held.checkpoint_step is None:
+            return None, minutes
+        steps = max(0, held.step - held.checkpoint_step)
+        return steps, minutes + steps * (held.seconds_per_step or 0.0) / 60
+
+    async def _hand_to_person(self, why: str) -> JobResumed:
+        self._view.tell("with a person", why)
+        page = Page(
+            key=f"{self._tokens.run}/given-up/{self._tokens.next()}",
+            incident=workflow.info().workflow_id,
+            node=self._job,
+            title=f"{self._job} stays held",
+            why=[why],
+            next_commands=["hotspare status", f"hotspare burn-in of: {', '.join(self._set.nodes())}"],
+        )
+        try:
+            await workflow.execute_activity_method(NotifyActivities.page, page, summary=f"page: {self._job}", **options.PAGE)
+        except ActivityError as error:
+            self._view.tell("page failed", cause_of(error))
+        return JobResumed(job=self._job, resumed=False, reason=why)
+
+    async def _tell_incidents(self, end: JobResumed) -> None:
+        for incident in self._set.incidents():
+            await self._signal(incident, "job_resumed", end)
+
+    async def _signal(self, workflow_id: str, signal: str, message: FailedBurnIn | JobResumed) -> None:
+        try:
+            await workflow.get_external_workflow_handle(workflow_id).signal(signal, message)
+        except ApplicationError:
+            self._view.tell("not told", f"{workflow_id} has ended: {signal}")
+
+    @workflow.signal(description="A node of the job is out, or the job must restart")
+    def node_out(self, message: NodeOut) -> None:
+        self._set.out(message)
+
+    @workflow.signal(description="A node may be used")
+    def node_in(self, message: NodeIn) -> None:
+        self._set.come_in(message)
+
+    @workflow.signal(description="Nothing comes in place of a node")
+    def node_given_up(self, message: NodeGivenUp) -> None:
+        self._set.give_up(message)
+
+    @workflow.query(description="The story so far")
+    def story(self) -> list[Line]:
+        return self._view.lines

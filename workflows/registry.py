@@ -1,0 +1,12 @@
+"""Every workflow, for workers, replay tests and `init`."""
+
+from __future__ import annotations
+
+from workflows.burn_in import BurnIn
+from workflows.cluster import Cluster
+from workflows.recover_job import RecoverJob
+from workflows.remediate_node import RemediateNode
+from workflows.replace_node import ReplaceNode
+from workflows.sweep import Sweep
+
+WORKFLOWS: list[type] = [RemediateNode, RecoverJob, BurnIn, ReplaceNode, Cluster, Sweep]

@@ -1,0 +1,252 @@
+"""RemediateNode: one node's incident, from the report to the node's final fate. Its id is the node's; any trigger starts or joins it.
+
+    look → diagnose → ask leave → quarantine → evidence → tell the job → spare first, or repair in place
+         → re-test → back in service → the job resumes → the node's fate → close
+
+Which of these comes next is decided by `workflows.decisions.policy` in a recorded decision; this file only carries it out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from activities import names
+    from activities.briefing import BriefingActivities
+    from activities.incidents import FailedBurnIn, IncidentActivities, JobResumed, OpenIncident, StartIncident
+    from activities.inventory import ResolveNode
+    from activities.node import Report
+    from workflows import incident_repairs as repairs
+    from workflows import incident_steps as steps
+    from workflows import options
+    from workflows.decide import DecideActivities, bearings
+    from workflows.decisions.facts import Facts, Step, StepKind
+    from workflows.incident import Incident
+    from workflows.messages import Answer, IncidentReport, Replacement, SayHolding, Word
+    from workflows.operator_view import Line
+
+STEPS: dict[StepKind, Callable[[Incident, Step], Awaitable[None]]] = {
+    StepKind.EXAMINE: steps.examine,
+    StepKind.ASK_LEAVE: steps.ask_leave,
+    StepKind.QUARANTINE: steps.quarantine,
+    StepKind.COLLECT_EVIDENCE: steps.collect_evidence,
+    StepKind.TELL_JOB: steps.tell_job,
+    StepKind.REPLACE: repairs.replace,
+    StepKind.DISRUPT: repairs.disrupt,
+    StepKind.RETEST: repairs.retest,
+    StepKind.BURN_IN: repairs.burn_in,
+    StepKind.BACK_IN_SERVICE: repairs.back_in_service,
+    StepKind.GIVE_UP_NODE: steps.give_up_node,
+    StepKind.AWAIT_JOB: steps.await_job,
+    StepKind.RETURN_TO_POOL: steps.return_to_pool,
+    StepKind.RETIRE: steps.retire,
+    StepKind.ASK_PERSON: steps.ask_person,
+}
+
+
+@workflow.defn
+class RemediateNode:
+    """Heal one node, safely, and show why."""
+
+    @workflow.init
+    def __init__(self, start: StartIncident) -> None:
+        self._incident = Incident(start)
+        self._start = start
+        first = first_report(start)
+        if first is not None:
+            self._incident.hear(first)
+
+    @workflow.run
+    async def run(self, start: StartIncident) -> IncidentReport:
+        """Take steps until the policy says close and nothing new has been reported meanwhile."""
+        incident = self._incident
+        elsewhere = await self._identify()
+        if elsewhere is not None:
+            return elsewhere
+        try:
+            while True:
+                step = await self._next_step()
+                if step.kind is not StepKind.CLOSE:
+                    await self._take(step)
+                    continue
+                await steps.close_out(incident, step)
+                await workflow.wait_condition(workflow.all_handlers_finished)
+                if not self._something_new():
+                    return self._report(step.outcome)
+                self._look_anew()
+        except (asyncio.CancelledError, FailureError) as error:
+            if not is_cancelled_exception(error):
+                raise
+            await self._stand_down()
+            raise asyncio.CancelledError from error
+
+    async def _take(self, step: Step) -> None:
+        """Carry a step out. One that fails for good is a person's: the incident waits, it never dies with a node in limbo."""
+        try:
+            await STEPS[step.kind](self._incident, step)
+        except ActivityError as error:
+            words = f"could not {step.kind.value}: {steps.cause_of(error)}"
+            self._incident.learn(stuck=words)
+            self._incident.tell("stuck", words)
+
+    async def _identify(self) -> IncidentReport | None:
+        """Find the node behind the alias. A run under another id hands its report over and ends, saying where."""
+        incident, start = self._incident, self._start
+        known = await bearings()
+        incident.cluster = start.cluster or known.cluster
+        incident.view.attributes_on = known.attributes
+        incident.ui_url = known.ui_url
+        incident.talk.serve(incident.cluster)
+        try:
+            briefing = await workflow.execute_activity_method(
+                BriefingActivities.brief,
+                ResolveNode(cluster=incident.cluster, alias=start.node),
+                summary=f"who is {start.node}",
+                **options.LOOK_UP,
+            )
+        except ActivityError as error:
+            if workflow.info().workflow_id.startswith(names.unresolved_id(incident.cluster, "")):
+                return IncidentReport(outcome="observed", node=start.node, story=[f"no node of ours: {steps.cause_of(error)}"])
+            raise ApplicationError(steps.cause_of(error), type="UnknownNode", non_retryable=True) from error
+        right_id = names.incident_id(incident.cluster, briefing.node.instance_id)
+        if workflow.info().workflow_id != right_id:
+            return await self._hand_over(right_id, briefing.node.instance_id)
+        incident.begin(briefing.node, briefing.record)
+        incident.view.attributes(Cluster=incident.cluster, Node=briefing.node.name, Phase="opened")
+        return None
+
+    async def _hand_over(self, right_id: str, instance_id: str) -> IncidentReport:
+        for report in self._incident.unread:
+            await workflow.execute_activity_method(
+                IncidentActivities.open_incident,
+                OpenIncident(cluster=self._incident.cluster, instance_id=instance_id, report=report),
+                summary=f"hand the report over to {right_id}",
+                **options.MESSENGER,
+            )
+        return IncidentReport(outcome="handed over", node=instance_id, story=[f"the incident of this node is {right_id}"])
+
+    async def _next_step(self) -> Step:
+        """Take in what was said, then decide. The decision is recorded; changed settings never disturb an open incident."""
+        incident = self._incident
+        incident.read_reports()
+        incident.obey()
+        incident.hear_job()
+        incident.learn(asked_by_hand=any(report.source == "hand" for report in incident.read))
+        step = await workflow.execute_local_activity_method(
+            DecideActivities.decide, incident.known, start_to_close_timeout=options.DECIDE_TIMEOUT, summary="decide the next step"
+        )
+        incident.note_decision(step)
+        return step
+
+    def _something_new(self) -> bool:
+        """Look at the inbox after the last await: what arrived during the close-out is acted on, not lost."""
+        incident = self._incident
+        incident.unread = [one for one in incident.unread if not incident.is_history(one)]
+        return bool(incident.unread or incident.words or incident.talk.has_strays())
+
+    def _look_anew(self) -> None:
+        """Start over from the present state of the world, with the new reports."""
+        incident = self._incident
+        node, record = incident.node, incident.known.record
+        quarantined, fate = incident.known.quarantined, incident.fate
+        incident.read = []
+        incident.begin(node.model_copy(update={"quarantine": incident.known.incident if quarantined else "", "fate": fate}), record)
+        incident.job_resumed = None
+        incident.tell("reported again", "something was reported while closing: looking anew")
+
+    async def _stand_down(self) -> None:
+        """Cancelled: undo what is ours and safe to undo. A node that has not passed a test stays quarantined for a person."""
+        incident = self._incident
+        if incident.facts is None:
+            return
+        facts = incident.known
+        if facts.job_told and not facts.job_answered:
+            await steps.give_up_node(incident, Step(kind=StepKind.GIVE_UP_NODE, because=["the incident was cancelled"]))
+        left = "the node was in service all along"
+        if facts.quarantined and facts.fault_gone and not facts.disrupted:
+            await steps.lift_quarantine(incident)
+            left = "the quarantine was lifted: the fault no longer shows"
+        elif facts.quarantined:
+            left = "the node stays quarantined, for a person"
+        await steps.close_out(incident, Step(kind=StepKind.CLOSE, outcome="cancelled", because=["cancelled by a person", left]))
+
+    def _report(self, outcome: str) -> IncidentReport:
+        incident = self._incident
+        incident.view.attributes(Phase="closed", Outcome=outcome)
+        opinion = incident.known.opinion
+        return IncidentReport(
+            outcome=outcome,
+            node=incident.node.name,
+            fault=opinion.fault_class if opinion else "",
+            story=[f"{line.at:%H:%M:%S} {line.phase}: {line.text}" for line in incident.view.lines],
+            job=incident.known.job_outcome,
+            lost_minutes=incident.lost_minutes,
+            fate=incident.fate,
+        )
+
+    @workflow.signal(description="A fault of this node was reported")
+    def report_fault(self, report: Report) -> None:
+        self._incident.hear(report)
+
+    @workflow.signal(description="Cluster answers an ask")
+    def cluster_answer(self, answer: Answer) -> None:
+        self._incident.talk.take(answer)
+
+    @workflow.signal(description="The job has resumed, or a person owns it")
+    def job_resumed(self, end: JobResumed) -> None:
+        self._incident.job_resumed = end
+
+    @workflow.signal(description="The node that this incident supplied failed the burn-in")
+    def failed_burn_in(self, failed: FailedBurnIn) -> None:
+        self._incident.failed_burn_in = failed
+
+    @workflow.signal(description="The spare is ready")
+    def replacement_ready(self, replacement: Replacement) -> None:
+        self._incident.replacement = replacement
+
+    @workflow.signal(description="A recovering Cluster asks what is held")
+    async def say_holding(self, asked: SayHolding) -> None:
+        await self._incident.talk.say_holding()
+
+    @workflow.update(description="Let the step that waits for approval go ahead")
+    def approve(self, word: Word) -> str:
+        return self._heard("approve", word)
+
+    @workflow.update(description="Leave out the step that is asked about, or the one named")
+    def skip(self, word: Word) -> str:
+        return self._heard("skip", word)
+
+    @workflow.update(description="Go one rung up the ladder")
+    def escalate(self, word: Word) -> str:
+        return self._heard("escalate", word)
+
+    @workflow.update(description="A person owns the node from now on; the quarantine stays")
+    def take_over(self, word: Word) -> str:
+        return self._heard("take_over", word)
+
+    @workflow.update(description="Give the node back: it is checked again and the incident goes on")
+    def hand_back(self, word: Word) -> str:
+        return self._heard("hand_back", word)
+
+    def _heard(self, verb: str, word: Word) -> str:
+        self._incident.words.append((verb, word))
+        return f"{verb.replace('_', ' ')}: heard; it takes effect before the next step"
+
+    @workflow.query(description="The story so far")
+    def story(self) -> list[Line]:
+        return self._incident.view.lines
+
+    @workflow.query(description="What the incident knows")
+    def facts(self) -> Facts | None:
+        return self._incident.facts
+
+
+def first_report(start: StartIncident) -> Report | None:
+    """Return the report that came with the start. A start by hand may be just a node, or a node and an XID."""
+    if start.report is not None:
+        return start.report
+    return Report(source="hand", xid=start.xid, what=start.what)

@@ -1,0 +1,209 @@
+"""ReplaceNode: one spare in place of one node. It owns the spare it uses until a rank of the job runs on it, or all is undone.
+
+Retiring or returning the node that was replaced is not its business: that stays with RemediateNode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from activities import names
+    from activities.briefing import BriefingActivities
+    from activities.ec2 import Ec2Activities, TagNode
+    from activities.incidents import IncidentActivities, OpenIncident
+    from activities.inventory import Node, ResolveNode
+    from activities.jobs.activities import AwaitRank, JobActivities
+    from activities.node import DeepTest, DeepTestResult, NodeActivities, Report
+    from checks.model import Verdict
+    from workflows import options
+    from workflows.cluster_talk import ClusterTalk
+    from workflows.decide import bearings
+    from workflows.incident_steps import cause_of
+    from workflows.messages import Answer, Ask, AskKind, Replacement, SayHolding, StartReplacement
+    from workflows.operator_view import Line, OperatorView
+    from workflows.tokens import Tokens
+
+SPARES_TRIED = 3
+"""Spares that are tried one after the other. Hotspare default: a spare is bad on arrival in about 3 % of cases."""
+
+HAND_OVER_S = 7200.0
+"""From a ready spare to a rank of the job on it. Hotspare default: as long as a job's whole recovery may take."""
+
+
+@workflow.defn
+class ReplaceNode:
+    """Lease, test, attach, hand over."""
+
+    @workflow.init
+    def __init__(self, start: StartReplacement) -> None:
+        self._start = start
+        self._tokens = Tokens()
+        self._talk = ClusterTalk(self._tokens)
+        self._view = OperatorView()
+        self._cluster = start.cluster
+        self._attached: Node | None = None
+
+    @workflow.run
+    async def run(self, start: StartReplacement) -> Replacement:
+        """Find a spare that passes, attach it, say so, and stay until it is in use."""
+        replaced = await self._identify()
+        try:
+            outcome = await self._find_fit_spare(replaced)
+            if outcome.spare is None:
+                return outcome
+            await self._attach(replaced, outcome.spare)
+            await self._say_ready(outcome)
+            await self._hand_over(outcome.spare)
+            return outcome
+        except (asyncio.CancelledError, FailureError) as error:
+            await self._undo(cancelled=is_cancelled_exception(error))
+            raise
+
+    async def _identify(self) -> Node:
+        known = await bearings()
+        self._cluster = self._start.cluster or known.cluster
+        self._view.attributes_on = known.attributes
+        self._talk.serve(self._cluster)
+        briefing = await workflow.execute_activity_method(
+            BriefingActivities.brief,
+            ResolveNode(cluster=self._cluster, alias=self._start.node),
+            summary=f"who is {self._start.node}",
+            **options.LOOK_UP,
+        )
+        right_id = names.replace_id(self._cluster, briefing.node.instance_id)
+        if workflow.info().workflow_id != right_id:
+            message = f"the replacement of {briefing.node.name} has the id {right_id}: start it under that id, so that it happens once"
+            raise ApplicationError(message, type="BadInput", non_retryable=True)
+        self._view.attributes(Cluster=self._cluster, Node=briefing.node.name, Job=self._start.job, Phase="replacing")
+        return briefing.node
+
+    async def _find_fit_spare(self, replaced: Node) -> Replacement:
+        unwanted = list(self._start.unwanted)
+        reason = "no spare was asked for"
+        for _ in range(SPARES_TRIED):
+            answer = await self._talk.ask(self._ask(replaced, unwanted))
+            reason = answer.reason
+            if not answer.granted or answer.spare is None:
+                break
+            spare = answer.spare
+            self._view.tell("leased", reason)
+            result = await self._test(spare)
+            if result.verdict is Verdict.OK:
+                self._view.tell("passed", f"{spare.name}: {'; '.join(result.because)}")
+                return Replacement(replaced=replaced.instance_id, spare=spare, ready=True, reason=reason)
+            reason = f"{spare.name} did not pass ({result.verdict.value}): {'; '.join(result.because)}"
+            self._view.tell("refused", reason)
+            unwanted.append(spare.instance_id)
+            await self._talk.give_back(AskKind.SPARE)
+            await self._report_spare(spare, reason)
+        return Replacement(replaced=replaced.instance_id, reason=reason)
+
+    def _ask(self, replaced: Node, unwanted: list[str]) -> Ask:
+        return Ask(
+            request_id=self._tokens.next(),
+            asker=workflow.info().workflow_id,
+            kind=AskKind.SPARE,
+            instance_id=replaced.instance_id,
+            node_name=replaced.name,
+            job=self._start.job,
+            zone=replaced.zone,
+            spine=replaced.spine,
+            instance_type=replaced.instance_type,
+            unwanted=unwanted,
+        )
+
+    async def _test(self, spare: Node) -> DeepTestResult:
+        run_id = "".join(sign if sign.isalnum() else "-" for sign in self._tokens.next())
+        try:
+            return await workflow.execute_activity_method(
+                NodeActivities.deep_test,
+                DeepTest(node=spare, run_id=run_id),
+                summary=f"test {spare.name} before it joins",
+                **options.WATCH,
+            )
+        except ActivityError as error:
+            return DeepTestResult(verdict=Verdict.UNKNOWN, because=[cause_of(error)])
+
+    async def _attach(self, replaced: Node, spare: Node) -> None:
+        """Write on the spare whose it is, and refuse if somebody else has."""
+        tags = {
+            names.TAG_LEASE: workflow.info().workflow_id,
+            names.TAG_REPLACES: replaced.instance_id,
+            names.TAG_ROLE: names.ROLE_WORKER,
+        }
+        self._attached = spare
+        request = TagNode(
+            instance_id=spare.instance_id, set=tags, expect={names.TAG_LEASE: "", names.TAG_QUARANTINE: ""}, token=self._tokens.next()
+        )
+        await workflow.execute_activity_method(
+            Ec2Activities.tag_node, request, summary=f"attach {spare.name} in place of {replaced.name}", **options.LOOK_UP
+        )
+        self._view.tell("attached", f"{spare.name} stands in for {replaced.name}")
+
+    async def _say_ready(self, outcome: Replacement) -> None:
+        if not self._start.incident:
+            return
+        handle = workflow.get_external_workflow_handle(self._start.incident)
+        await handle.signal("replacement_ready", outcome)
+
+    async def _hand_over(self, spare: Node) -> None:
+        """Stay until a rank runs on the spare; then it is no spare any more."""
+        if self._start.job:
+            await workflow.execute_activity_method(
+                JobActivities.await_rank,
+                AwaitRank(job=self._start.job, node_name=spare.name, deadline_s=HAND_OVER_S),
+                summary=f"a rank of {self._start.job} runs on {spare.name}",
+                **options.WATCH,
+            )
+        await self._tag(spare, {}, [names.TAG_LEASE], "handed over")
+        await self._talk.give_back(AskKind.SPARE)
+        self._view.tell("handed over", f"{spare.name} is a node like any other now")
+        self._view.attributes(Phase="closed", Outcome="handed over")
+
+    async def _undo(self, *, cancelled: bool) -> None:
+        """Put the spare back into the pool, through a look by its own incident."""
+        spare = self._attached
+        if spare is not None:
+            back = {names.TAG_ROLE: names.ROLE_SPARE}
+            await self._tag(spare, back, [names.TAG_LEASE, names.TAG_REPLACES], "not used after all: back into the pool")
+            await self._report_spare(spare, "came back from a replacement that was undone: look at it before it is leased again")
+        await self._talk.give_back(AskKind.SPARE)
+        self._view.tell("undone", "cancelled" if cancelled else "a step failed")
+        self._view.attributes(Phase="closed", Outcome="undone")
+
+    async def _tag(self, spare: Node, tags: dict[str, str], remove: list[str], why: str) -> None:
+        request = TagNode(
+            instance_id=spare.instance_id,
+            set=tags,
+            remove=remove,
+            expect={names.TAG_LEASE: workflow.info().workflow_id},
+            token=self._tokens.next(),
+        )
+        await workflow.execute_activity_method(
+            Ec2Activities.tag_node, request, summary=f"{spare.name}: {why}", **options.LOOK_UP
+        )
+
+    async def _report_spare(self, spare: Node, why: str) -> None:
+        report = Report(source=workflow.info().workflow_id, key=self._tokens.next(), what=why)
+        await workflow.execute_activity_method(
+            IncidentActivities.open_incident,
+            OpenIncident(cluster=self._cluster, instance_id=spare.instance_id, report=report),
+            summary=f"have {spare.name} looked at",
+            **options.MESSENGER,
+        )
+
+    @workflow.signal(description="Cluster answers an ask")
+    def cluster_answer(self, answer: Answer) -> None:
+        self._talk.take(answer)
+
+    @workflow.signal(description="A recovering Cluster asks what is held")
+    async def say_holding(self, asked: SayHolding) -> None:
+        await self._talk.say_holding()
+
+    @workflow.query(description="The story so far")
+    def story(self) -> list[Line]:
+        return self._view.lines

@@ -1,0 +1,93 @@
+"""Sweep: a scheduled look at every node that serves; what needs an action becomes a report like any other."""
+
+from __future__ import annotations
+
+import asyncio
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+with workflow.unsafe.imports_passed_through():
+    from activities import names
+    from activities.incidents import IncidentActivities, OpenIncident
+    from activities.inventory import InventoryActivities, ListNodes, Node
+    from activities.message import Message
+    from activities.node import Examination, Examine, NodeActivities, Report
+    from checks.model import Action, Verdict
+    from workflows import options
+    from workflows.decide import DecideActivities, bearings
+    from workflows.incident_steps import cause_of
+    from workflows.messages import StartSweep
+
+
+class SweepReport(Message):
+    """What a sweep saw."""
+
+    looked_at: int = 0
+    healthy: int = 0
+    reported: list[str] = []
+    unreadable: list[str] = []
+    left_alone: list[str] = []
+
+
+@workflow.defn
+class Sweep:
+    """Look at every node, a bounded number at once."""
+
+    @workflow.run
+    async def run(self, start: StartSweep) -> SweepReport:
+        """Examine the cluster's nodes and report what is wrong. An unreadable node is reported: its incident looks again and decides."""
+        known = await bearings()
+        cluster = start.cluster or known.cluster
+        plan = await workflow.execute_local_activity_method(
+            DecideActivities.plan_sweep, start_to_close_timeout=options.DECIDE_TIMEOUT, summary="how many at once"
+        )
+        seen = await workflow.execute_activity_method(
+            InventoryActivities.list_nodes, ListNodes(cluster=cluster), summary="every node", **options.LOOK_UP
+        )
+        report = SweepReport(left_alone=[node.name for node in seen.nodes if node.quarantine])
+        serving = [node for node in seen.nodes if not node.quarantine and node.state == "running"]
+        room = asyncio.Semaphore(plan.parallel)
+        results = await asyncio.gather(*(self._look(cluster, node, room) for node in serving))
+        return report.model_copy(
+            update={
+                "looked_at": len(serving),
+                "healthy": results.count("healthy"),
+                "reported": [node.name for node, result in zip(serving, results, strict=True) if result == "reported"],
+                "unreadable": [node.name for node, result in zip(serving, results, strict=True) if result == "unreadable"],
+            }
+        )
+
+    async def _look(self, cluster: str, node: Node, room: asyncio.Semaphore) -> str:
+        async with room:
+            try:
+                seen = await workflow.execute_activity_method(
+                    NodeActivities.examine,
+                    Examine(node=node),
+                    summary=f"probe {node.name}",
+                    **{**options.EXAMINE, "task_queue": names.QUEUE_SSH_SLOW},
+                )
+            except ActivityError as error:
+                workflow.logger.warning("could not examine %s: %s", node.name, cause_of(error))
+                return "unreadable"
+        if seen.reachable and seen.opinion.action is Action.NONE:
+            return "unreadable" if seen.verdict is Verdict.UNKNOWN else "healthy"
+        await self._report(cluster, node, seen)
+        return "reported" if seen.reachable else "unreadable"
+
+    async def _report(self, cluster: str, node: Node, seen: Examination) -> None:
+        opinion = seen.opinion
+        report = Report(
+            source="sweep",
+            key=f"sweep/{opinion.fault_class}/{seen.boot_id}",
+            xid=opinion.code,
+            what="; ".join(opinion.because)[:300] or seen.why_unreachable[:300],
+            gpu=opinion.gpu,
+            seen_at=seen.taken_at,
+        )
+        await workflow.execute_activity_method(
+            IncidentActivities.open_incident,
+            OpenIncident(cluster=cluster, instance_id=node.instance_id, report=report),
+            summary=f"report {node.name}: {opinion.fault_class}",
+            **options.MESSENGER,
+        )
