@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import shutil
 import tempfile
 from pathlib import Path
@@ -13,9 +12,7 @@ import typer
 
 from activities.errors import BadInput
 from workers.cli.common import CRITICAL, OK, answering, run_async
-
-LAB_MODULES = ("moto", "asyncssh")
-"""What the extra `lab` brings; the `temporal` server comes with it too."""
+from workers.cli.lab import check_extra
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,11 +29,7 @@ def demo(
 ) -> None:
     """Heal three faults on a lab cluster before your eyes. Ends with 0 only when the job trains again after each."""
     with answering(as_json=False):
-        missing = [name for name in LAB_MODULES if importlib.util.find_spec(name) is None]
-        if missing:
-            raise BadInput(
-                f"the demo needs the lab, and {', '.join(missing)} is not installed; type: pip install 'hotspare[lab]'"
-            )
+        check_extra()
         healed = run_async(_demo(list(faults or []), keep))
     raise typer.Exit(OK if healed else CRITICAL)
 
