@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,7 @@ def from_wheel(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Install
 
 
 @pytest.fixture(scope="module")
-def editable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def editable(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     installation = Installation(tmp_path_factory.mktemp("editable"))
     installation.install("--editable", TREE)
     return installation
