@@ -82,7 +82,7 @@ class NodeActivities:
     def examine(self, request: Examine) -> Examination:
         """Probe a node and diagnose what is seen and reported. An unreadable node is an answer here, not an error."""
         with as_application_error():
-            return self._examine(request.node, request.depth, request.settling_s, request.reports)
+            return self._examine(request)
 
     @activity.defn
     def deep_test(self, request: DeepTest) -> DeepTestResult:
@@ -90,14 +90,14 @@ class NodeActivities:
         with as_application_error():
             access = self._access_to(request.node)
             if not access.poll(request.run_id).known:
-                before = self._examine(request.node, "deep", 0.0, [])
+                before = self._examine(Examine(node=request.node, depth="deep"))
                 if (refused := not_testable(before)) is not None:
                     return refused
                 refuse_if_late()
                 access.start(request.run_id, self._node_command(request.node), request.deadline_s)
             run = await_run(access, request.run_id, request.deadline_s, self._burn_in.poll_s, self._clock)
             alone = judged(run, [request.node], self._burn_in.floors_gbs)
-            after = self._examine(request.node, "deep", 0.0, [])
+            after = self._examine(Examine(node=request.node, depth="deep"))
             return deep_result(alone, after)
 
     @activity.defn
@@ -128,22 +128,22 @@ class NodeActivities:
             answer = access.run([*sudo, "nvidia-smi", "--gpu-reset", "-i", which], RESET_DEADLINE_S)
             return _reset_answer(request.node, answer, which)
 
-    def _examine(self, node: Node, depth: str, settling_s: float, reports: list[Report]) -> Examination:
-        access = self._access_to(node)
+    def _examine(self, request: Examine) -> Examination:
+        access = self._access_to(request.node)
         why = ""
         for attempt in range(self._access.tries):
             if attempt:
                 self._clock.wait(self._access.retry_wait_s)
             try:
-                answer = self._probe.run(access, depth=depth, settling_s=settling_s)
-                return examination(answer, weigh(answer, reports, node.instance_type, settling_s))
+                answer = self._probe.run(access, depth=request.depth, settling_s=request.settling_s)
+                return examination(answer, weigh(answer, request))
             except ProbeCrashed as error:
                 why = str(error)
             except (NodeUnreachable, DeadlinePassed) as error:
                 why = str(error)
                 if self._boot_id(access):
                     why = f"the probe did not answer, though the node does: {why}"
-        return self._unreadable(node, access, why)
+        return self._unreadable(request.node, access, why)
 
     def _unreadable(self, node: Node, access: NodeAccess, why: str) -> Examination:
         """Tell a node that does not answer from a probe that does not work on a node that does."""

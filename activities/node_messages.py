@@ -48,7 +48,7 @@ class Seen(Message):
 
 
 class Opinion(Message):
-    """A diagnosis in history: what is wrong, the vendor's action, why, and whether the work on the node is affected."""
+    """A diagnosis in history: what is wrong, the vendor's action, why, and whether the repair can wait for the job's next boundary."""
 
     fault_class: str
     action: Action
@@ -56,18 +56,21 @@ class Opinion(Message):
     because: list[str] = []
     code: int | None = None
     gpu: Gpu = Gpu()
+    at_boundary: bool = False
 
 
 class Examine(Message):
     """Probe a node. `depth` is quick or deep; reports are weighed with what the probe sees.
 
-    Within `settling_s` seconds after a boot, faults of link training are not counted.
+    Within `settling_s` seconds after a boot, faults of link training are not counted. Kernel lines up to `handled_until` were
+    dealt with before (by the last incident, or by a step of this one) and are history.
     """
 
     node: Node
     depth: str = "quick"
     reports: list[Report] = []
     settling_s: float = 0.0
+    handled_until: datetime | None = None
 
 
 class Examination(Message):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from activities.burn_in import GroupTestResult
-from activities.node_messages import DeepTestResult, Examination, Gpu, Opinion, Report, Seen
+from activities.node_messages import DeepTestResult, Examination, Examine, Gpu, Opinion, Report, Seen
 from activities.probing import ProbeAnswer
+from checks.diagnosis import Hardware, ReportedFault, Timing, diagnose
 from checks.model import Diagnosis, Finding, GpuRef, Verdict
 
 LINE_LIMIT = 400
@@ -16,9 +17,25 @@ LINES = 12
 _WORST_FIRST = (Verdict.CRITICAL, Verdict.UNKNOWN, Verdict.WARN, Verdict.OK)
 
 
-def weigh(answer: ProbeAnswer, reports: list[Report], instance_type: str, settling_s: float) -> Diagnosis:
-    """Diagnose what the probe saw together with what was reported."""
-    return answer.diagnosis
+def weigh(answer: ProbeAnswer, request: Examine) -> Diagnosis:
+    """Diagnose what the probe saw together with what was reported, leaving out what was dealt with before."""
+    taken_at = answer.taken_at.timestamp()
+    after_s = None
+    if request.handled_until is not None and answer.uptime_s is not None:
+        after_s = request.handled_until.timestamp() - (taken_at - answer.uptime_s)
+    return diagnose(
+        answer.findings,
+        answer.events,
+        [_reported(report) for report in request.reports if not report.resolved],
+        timing=Timing(now=taken_at, uptime_s=answer.uptime_s, settling_s=request.settling_s, after_s=after_s),
+        hardware=Hardware(answer.instance_type or request.node.instance_type, answer.gpus),
+    )
+
+
+def _reported(report: Report) -> ReportedFault:
+    gpu = GpuRef(index=report.gpu.index, uuid=report.gpu.uuid, pci=report.gpu.pci, serial=report.gpu.serial)
+    seen_at = report.seen_at.timestamp() if report.seen_at else 0.0
+    return ReportedFault(report.source, report.xid, report.sxid, report.what, gpu, seen_at)
 
 
 def examination(answer: ProbeAnswer, diagnosis: Diagnosis) -> Examination:
@@ -35,6 +52,7 @@ def examination(answer: ProbeAnswer, diagnosis: Diagnosis) -> Examination:
             because=[reason[:LINE_LIMIT] for reason in diagnosis.because[:LINES]],
             code=diagnosis.code,
             gpu=_gpu(diagnosis.gpu),
+            at_boundary=diagnosis.at_boundary,
         ),
         boot_id=answer.boot_id,
         taken_at=answer.taken_at,

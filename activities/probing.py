@@ -52,7 +52,7 @@ class ProbeAnswer:
 
     verdict: Verdict
     boot_id: str
-    uptime_s: float
+    uptime_s: float | None
     taken_at: datetime
     instance_type: str
     gpus: tuple[GpuRef, ...]
@@ -113,7 +113,7 @@ def read_document(text: str) -> ProbeAnswer:
     return ProbeAnswer(
         verdict=Verdict(document["verdict"]),
         boot_id=str(document["boot_id"]),
-        uptime_s=float(document["uptime_s"] or 0.0),
+        uptime_s=float(document["uptime_s"]) if document["uptime_s"] else None,
         taken_at=datetime.fromtimestamp(float(document["taken_at"]), UTC),
         instance_type=str(document.get("instance_type") or ""),
         gpus=tuple(_gpu(entry) for entry in document["gpus"]),
@@ -149,4 +149,5 @@ def _diagnosis(entry: Mapping[str, Any]) -> Diagnosis:
         because=tuple(str(reason) for reason in entry["because"]),
         code=entry.get("code"),
         gpu=_gpu(entry["gpu"]) if entry.get("gpu") else None,
+        at_boundary=bool(entry.get("at_boundary", False)),
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from activities import names
+from activities.briefing import BriefingActivities
 from activities.burn_in import BurnInActivities
 from activities.clients.fake_access import FakeAccess, FakeRun
 from activities.clients.fake_ec2 import FakeEc2, FakeInventory
@@ -20,7 +20,6 @@ from activities.clients.fake_memory import FakeMemory
 from activities.clients.fake_points import Hold, Points
 from activities.clients.fake_text import all_reduce_text, mpirun_unreachable_text
 from activities.ec2 import Ec2Activities
-from activities.errors import NodeUnreachable
 from activities.host_memory import HostMemoryActivities
 from activities.incidents import IncidentActivities, WorkflowGateway
 from activities.inventory import InventoryActivities, Node
@@ -148,6 +147,7 @@ class FakeFleet:
             HostMemoryActivities(self.memory),
             NotifyActivities(self),
             InventoryActivities(self.inventory),
+            BriefingActivities(self.inventory, self.memory),
             IncidentActivities(gateway),
         ]
         return [activity for holder in holders for activity in activities_of(holder)]
