@@ -1,0 +1,1 @@
+"""What Hotspare runs on and beside: manifests, units, and the lab."""

@@ -1,0 +1,45 @@
+"""mpirun on the head node: starts all_reduce_perf on the nodes named by --host and prints what the group prints."""
+
+import sys
+
+import desk_client
+
+_WITH_VALUE = {"-x": 1, "--mca": 2, "-mca": 2, "--bind-to": 1, "--map-by": 1, "-N": 1, "--npernode": 1}
+_ALONE = {"--allow-run-as-root", "--oversubscribe", "-q", "--quiet"}
+
+
+def read(words):
+    """Split the words into ranks, hosts and the program with its arguments."""
+    ranks, hosts, number = 0, "", 0
+    while number < len(words):
+        word = words[number]
+        if word in ("-np", "-n", "--np"):
+            ranks, number = int(words[number + 1]), number + 2
+        elif word in ("--host", "-host", "-H"):
+            hosts, number = words[number + 1], number + 2
+        elif word in _WITH_VALUE:
+            number += 1 + _WITH_VALUE[word]
+        elif word in _ALONE:
+            number += 1
+        elif word.startswith("-"):
+            sys.exit(f"mpirun: Error: unknown option \"{word}\"\nType 'mpirun --help' for usage.")
+        else:
+            break
+    return ranks, hosts, words[number:]
+
+
+def main():
+    """Pass the call on and return its status."""
+    try:
+        ranks, hosts, program = read(sys.argv[1:])
+    except (IndexError, ValueError):
+        sys.exit("mpirun: Error: an option lacks its value\nType 'mpirun --help' for usage.")
+    named = []
+    for host in filter(None, hosts.split(",")):
+        name, _, slots = host.partition(":")
+        named.append([name, int(slots or 1)])
+    return desk_client.ask("mpirun", ranks=ranks, hosts=named, program=program)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""What all_reduce_perf prints: arguments, header, rows and footer in nccl-tests' own format (second generation), and the rates behind it."""
+
+import argparse
+import hashlib
+
+WARM_UP_ITERATIONS = 5
+NCCL_VERSION = "2.27.3+cuda13.0"
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def size_of(text):
+    """Bytes of a size such as 1G, 512M, 8."""
+    unit = text[-1:].upper() if text[-1:].isalpha() else ""
+    number = text[: len(text) - len(unit)]
+    if unit not in _UNITS or not number.isdigit():
+        raise argparse.ArgumentTypeError(f"invalid size: {text}")
+    return int(number) * _UNITS[unit]
+
+
+def arguments(words):
+    """Read the arguments of all_reduce_perf that matter here; unknown ones end the program with usage."""
+    parser = argparse.ArgumentParser(prog="all_reduce_perf", allow_abbrev=False)
+    parser.add_argument("-b", "--minbytes", type=size_of, default=32 * 2**20)
+    parser.add_argument("-e", "--maxbytes", type=size_of, default=32 * 2**20)
+    parser.add_argument("-f", "--stepfactor", type=int, default=2)
+    parser.add_argument("-g", "--ngpus", type=int, default=1)
+    parser.add_argument("-t", "--nthreads", type=int, default=1)
+    parser.add_argument("-n", "--iters", type=int, default=20)
+    parser.add_argument("-w", "--warmup_iters", type=int, default=WARM_UP_ITERATIONS)
+    parser.add_argument("-c", "--check", type=int, default=1)
+    options = parser.parse_args(words)
+    if options.stepfactor < 2 or options.minbytes > options.maxbytes:
+        parser.error("stepfactor must be above 1, and minbytes not above maxbytes")
+    return options
+
+
+def sizes(options):
+    """Message sizes of a run, smallest first."""
+    size, found = options.minbytes, []
+    while size <= options.maxbytes:
+        found.append(size)
+        size *= options.stepfactor
+    return found
+
+
+def header(options, ranks):
+    """Lines before the first row. `ranks` are (host, pid, device index, PCI address, GPU name)."""
+    lines = [
+        f"# nThread {options.nthreads} nGpus {options.ngpus} minBytes {options.minbytes} maxBytes {options.maxbytes} step: "
+        f"{options.stepfactor}(factor) warmup iters: {options.warmup_iters} iters: {options.iters} agg iters: 1 "
+        f"validation: {options.check} graph: 0",
+        "#",
+        "# Using devices",
+    ]
+    for number, (host, pid, device, pci, gpu_name) in enumerate(ranks):
+        lines.append(f"#  Rank {number:2d} Group  0 Pid {pid:6d} on {host:>10} device {device:2d} [0x{pci.split(':')[-2]}] {gpu_name}")
+    lines += [
+        f"NCCL version {NCCL_VERSION}",
+        "#",
+        "#                                                              out-of-place                       in-place          ",
+        "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong",
+        "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)       ",
+    ]
+    return "".join(line + "\n" for line in lines)
+
+
+def _noise(*key):
+    """A repeatable factor within half a per cent of one: two runs of one machine never read quite the same."""
+    digest = hashlib.sha256(repr(key).encode()).digest()
+    return 1 + (digest[0] / 255 - 0.5) / 100
+
+
+class Table:
+    """The rows of one run and what the footer says of them. `busbw` gives GB/s for a message size in bytes."""
+
+    def __init__(self, ranks, busbw, wrong=0, seed=""):
+        self._factor = 2 * (ranks - 1) / ranks
+        self._busbw = busbw
+        self._wrong = wrong
+        self._seed = seed
+        self._rates = []
+        self._bad = 0
+
+    def row(self, size):
+        """One line of the table."""
+        cells = f"{size:12d}  {size // 4:12d}  {'float':>8}  {'sum':>6}  {-1:6d}"
+        for side in ("out", "in"):
+            cells += self._side(size, side)
+        return cells + "\n"
+
+    def _side(self, size, side):
+        busbw = self._busbw(size) * _noise(self._seed, size, side)
+        if self._factor == 0:
+            busbw, seconds = 0.0, max(size / 400e9, 6e-6)
+        else:
+            seconds = max(size * self._factor / (busbw * 1e9), 42e-6)
+            busbw = size * self._factor / seconds / 1e9
+        self._rates.append(busbw)
+        self._bad += self._wrong > 0
+        micros = seconds * 1e6
+        time_text = f"{micros:7.0f}" if micros >= 10000 else f"{micros:7.1f}" if micros >= 100 else f"{micros:7.2f}"
+        return f"  {time_text:>7}  {size / seconds / 1e9:6.2f}  {busbw:6.2f}  {self._wrong:5d}"
+
+    @property
+    def failed(self):
+        """Whether a value was wrong: the program then exits with an error."""
+        return self._bad > 0
+
+    def footer(self):
+        """Lines after the last row."""
+        average = sum(self._rates) / len(self._rates)
+        return (
+            f"# Out of bounds values : {self._bad} {'FAILED' if self._bad else 'OK'}\n"
+            f"# Avg bus bandwidth    : {average:g} \n#\n"
+        )

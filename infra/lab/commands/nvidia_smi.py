@@ -1,0 +1,168 @@
+"""nvidia-smi of a lab node: list, query and table from the node's GPU state, with the tool's own words for a lost GPU."""
+
+import json
+import os
+import subprocess
+import sys
+
+ROOT = os.environ["HOTSPARE_HOST_ROOT"]
+LOST = 15
+"""Exit status of nvidia-smi for a GPU that is lost: NVML's own code."""
+
+FIELDS = {
+    "index": lambda gpu, state: str(gpu["index"]),
+    "name": lambda gpu, state: gpu["name"],
+    "gpu_name": lambda gpu, state: gpu["name"],
+    "uuid": lambda gpu, state: gpu["uuid"],
+    "gpu_uuid": lambda gpu, state: gpu["uuid"],
+    "serial": lambda gpu, state: gpu["serial"],
+    "gpu_serial": lambda gpu, state: gpu["serial"],
+    "pci.bus_id": lambda gpu, state: long_bus_id(gpu),
+    "gpu_bus_id": lambda gpu, state: long_bus_id(gpu),
+    "driver_version": lambda gpu, state: state["driver"],
+    "count": lambda gpu, state: str(len(state["gpus"])),
+    "memory.total": lambda gpu, state: f"{gpu['memory_mib']} MiB",
+    "memory.used": lambda gpu, state: f"{used_mib(gpu, state)} MiB",
+    "temperature.gpu": lambda gpu, state: str(gpu["temperature"]),
+    "utilization.gpu": lambda gpu, state: "100 %" if alive(state) else "0 %",
+    "persistence_mode": lambda gpu, state: "Enabled",
+    "mig.mode.current": lambda gpu, state: "Disabled",
+    "ecc.mode.current": lambda gpu, state: "Enabled",
+    "ecc.errors.uncorrected.volatile.total": lambda gpu, state: str(gpu["ecc_volatile_uncorrected"]),
+    "ecc.errors.corrected.volatile.total": lambda gpu, state: str(gpu["ecc_volatile_corrected"]),
+    "clocks_event_reasons.active": lambda gpu, state: f"0x{gpu['clocks_event_reasons']:016x}",
+    "clocks_throttle_reasons.active": lambda gpu, state: f"0x{gpu['clocks_event_reasons']:016x}",
+}
+
+
+def long_bus_id(gpu):
+    """The address as nvidia-smi prints it: eight digits of domain, capitals."""
+    return ("0000" + gpu["pci"]).upper()
+
+
+def alive(state):
+    """Processes on the GPUs that still run."""
+    return [process for process in state["processes"] if os.path.exists(f"/proc/{process['pid']}")]
+
+
+def used_mib(gpu, state):
+    """Memory in use."""
+    return gpu["memory_mib"] // 10 * 9 if alive(state) else 600
+
+
+def refuse_unusable(gpus):
+    """Stop with the tool's words at a GPU that the driver cannot talk to."""
+    for gpu in gpus:
+        if gpu["lost"]:
+            print(
+                f"Unable to determine the device handle for GPU{gpu['index']}: {long_bus_id(gpu)}: GPU is lost.  "
+                "Reboot the system to recover this GPU"
+            )
+            sys.exit(LOST)
+
+
+def wait_if_hung(gpus):
+    """A GPU whose firmware hangs keeps nvidia-smi waiting for ever."""
+    if any(gpu["hung"] for gpu in gpus):
+        subprocess.run(["sleep", "infinity"], check=False)
+
+
+def list_gpus(state):
+    """nvidia-smi -L"""
+    for gpu in state["gpus"]:
+        if gpu["lost"]:
+            print(f"Unable to determine the device handle for gpu {long_bus_id(gpu)}: GPU is lost.  Reboot the system to recover this GPU")
+        else:
+            print(f"GPU {gpu['index']}: {gpu['name']} (UUID: {gpu['uuid']})")
+
+
+def print_csv(names, rows, form):
+    """Rows as nvidia-smi's CSV: comma and space between cells."""
+    if "noheader" not in form:
+        print(", ".join(names))
+    for row in rows:
+        print(", ".join(cell.split(" ")[0] if "nounits" in form and cell.endswith((" MiB", " %")) else cell for cell in row))
+
+
+def query_gpus(state, fields, form):
+    """nvidia-smi --query-gpu=..."""
+    for field in fields:
+        if field not in FIELDS:
+            print(f'Field "{field}" is not a valid field to query.\n')
+            sys.exit(2)
+    refuse_unusable(state["gpus"])
+    print_csv(fields, [[FIELDS[field](gpu, state) for field in fields] for gpu in state["gpus"]], form)
+
+
+def query_processes(state, fields, form):
+    """nvidia-smi --query-compute-apps=..."""
+    refuse_unusable(state["gpus"])
+    cells = {
+        "pid": lambda gpu, process: str(process["pid"]), "process_name": lambda gpu, process: process["name"],
+        "name": lambda gpu, process: process["name"], "gpu_uuid": lambda gpu, process: gpu["uuid"],
+        "gpu_bus_id": lambda gpu, process: long_bus_id(gpu),
+        "used_memory": lambda gpu, process: f"{gpu['memory_mib'] // 10 * 9} MiB",
+        "used_gpu_memory": lambda gpu, process: f"{gpu['memory_mib'] // 10 * 9} MiB",
+    }
+    for field in fields:
+        if field not in cells:
+            print(f'Field "{field}" is not a valid field to query.\n')
+            sys.exit(2)
+    rows = [[cells[field](gpu, process) for field in fields] for process in alive(state) for gpu in state["gpus"]]
+    print_csv(fields, rows, form)
+
+
+def print_table(state):
+    """nvidia-smi without arguments."""
+    refuse_unusable(state["gpus"])
+    cuda = f"{state['cuda'] // 1000}.{state['cuda'] % 1000 // 10}"
+    line = "+" + "-" * 89 + "+"
+    head = f"NVIDIA-SMI {state['driver']:<22} Driver Version: {state['driver']:<14} CUDA Version: {cuda}"
+    print(line)
+    print(f"| {head:<87} |")
+    print("|" + "-" * 89 + "|")
+    for gpu in state["gpus"]:
+        row = f"{gpu['index']:>3}  {gpu['name']:<28} On  |   {long_bus_id(gpu)} Off | {gpu['ecc_volatile_uncorrected']:>20}"
+        print(f"| {row:<87} |")
+        row = f"N/A  {gpu['temperature']:>3}C  {used_mib(gpu, state):>8}MiB / {gpu['memory_mib']}MiB"
+        print(f"| {row:<87} |")
+    print(line)
+    print(f"| {'Processes:':<87} |")
+    rows = [f"{gpu['index']:>4}   N/A  N/A {process['pid']:>12}      C   {process['name']}"
+            for gpu in state["gpus"] for process in alive(state)]
+    for row in rows or ["No running processes found"]:
+        print(f"| {row:<87} |")
+    print(line)
+
+
+def reset(state):
+    """nvidia-smi --gpu-reset, as on an instance whose hypervisor keeps it from the guest."""
+    for gpu in state["gpus"][:1]:
+        print(f"Resetting GPU {long_bus_id(gpu)} is not supported.")
+    sys.exit(3)
+
+
+def main():
+    """Answer one call."""
+    with open(ROOT + "/var/lib/lab/gpus.json") as file:
+        state = json.load(file)
+    wait_if_hung(state["gpus"])
+    words = sys.argv[1:]
+    form = next((word.partition("=")[2] for word in words if word.startswith("--format=")), "csv")
+    queries = {"--query-gpu": query_gpus, "--query-compute-apps": query_processes}
+    if not words:
+        return print_table(state)
+    if words[0] in ("-L", "--list-gpus"):
+        return list_gpus(state)
+    if words[0] in ("-r", "--gpu-reset"):
+        return reset(state)
+    for word in words:
+        name, _, fields = word.partition("=")
+        if name in queries and fields:
+            return queries[name](state, [field.strip() for field in fields.split(",")], form.split(","))
+    print(f"Invalid combination of input arguments: {' '.join(words)}. Please run 'nvidia-smi -h' for help.\n")
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

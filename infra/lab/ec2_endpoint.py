@@ -1,0 +1,234 @@
+"""The AWS endpoint of the lab: moto behind a layer that counts, holds, fails and delays calls and tells the nodes what happened.
+
+Where moto is simpler than EC2, the layer imitates EC2: client tokens of RunInstances, instance states on the way from one to
+another, refusal of calls in the wrong state, the console output of the node (EC2 API Reference; EC2 User Guide, "Instance
+lifecycle" and "Ensuring idempotency").
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from moto import backends
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.ec2.models import ec2_backends
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import BaseWSGIServer, make_server
+
+from infra.lab.ec2_calls import Answer, AwsCall, console_output, error, instance_ids_in, read_call
+from infra.lab.holds import Hold, Holds
+from infra.lab.options import REGION
+
+SERVICES = ("ec2", "autoscaling", "eks", "sqs", "sts", "iam")
+_STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
+_NEEDS = {
+    "RebootInstances": ("running", "pending"),
+    "StopInstances": ("running", "pending", "stopping", "stopped"),
+    "StartInstances": ("stopped", "pending", "running"),
+}
+"""States in which EC2 takes a call; in any other it answers IncorrectInstanceState."""
+_MIDWAY = {"StopInstances": "stopping", "StartInstances": "pending", "TerminateInstances": "shutting-down", "RunInstances": "pending"}
+
+
+class InstanceEvents(Protocol):
+    """Who is told what the calls do to instances. Called on the lab's event loop, after the call was carried out."""
+
+    def on_call(self, operation: str, instance_id: str) -> None: ...
+
+    def console_of(self, instance_id: str) -> str:
+        """Return the instance's console output. Called from a server thread."""
+        ...
+
+
+@dataclass
+class _Failure:
+    operation: str
+    code: str
+    instance_id: str | None
+    left: int
+
+
+@dataclass
+class _Launches:
+    """Answers of RunInstances by client token, so that a repeated call launches nothing."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    by_token: dict[str, tuple[dict[str, str], Answer]] = field(default_factory=dict)
+
+
+class _QuietHandler(MotoRequestHandler):
+    """Logs requests for debugging only."""
+
+    def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002
+        logging.getLogger("hotspare.lab.endpoint").debug(message, *args)
+
+
+class Ec2Endpoint:
+    """Serves AWS calls on loopback. `calls` are the mutating calls that were carried out, in order."""
+
+    def __init__(self, events: InstanceEvents, *, lag_s: float = 0.0) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._events = events
+        self._app = DomainDispatcherApplication(create_backend_app)
+        self._holds: Holds[AwsCall] = Holds(self._loop)
+        self._failures: list[_Failure] = []
+        self._launches = _Launches()
+        self._lock = threading.Lock()
+        self._server: BaseWSGIServer | None = None
+        self._thread: threading.Thread | None = None
+        self.lag_s = lag_s
+        self.calls: list[AwsCall] = []
+
+    @property
+    def url(self) -> str:
+        """Address for AWS_ENDPOINT_URL."""
+        assert self._server is not None, "the endpoint has not been started"
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def start(self) -> None:
+        """Forget everything that moto remembers in this process, and serve."""
+        for service in SERVICES:
+            backends.get_backend(service)[DEFAULT_ACCOUNT_ID].reset()
+        self._server = make_server("127.0.0.1", 0, self._serve, threaded=True, request_handler=_QuietHandler)
+        self._server.daemon_threads = True  # type: ignore[attr-defined]
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Fail what is held and stop serving."""
+        self._holds.drop_all()
+        if self._server is not None and self._thread is not None:
+            self._server.shutdown()
+            self._thread.join()
+            self._server.server_close()
+
+    def count(self, operation: str, instance_id: str | None = None) -> int:
+        """How often a call was carried out, for one instance or in all. Failed, dropped and repeated launches do not count."""
+        with self._lock:
+            return sum(
+                call.operation == operation and (instance_id is None or instance_id in call.instance_ids) for call in self.calls
+            )
+
+    def hold(self, operation: str, instance_id: str | None = None) -> Hold:
+        """Hold the next such call: it has arrived, is not yet carried out, and gets no answer until `release`."""
+        return self._holds.add(operation, _fits(operation, instance_id))
+
+    def fail_next(self, operation: str, code: str, times: int = 1, instance_id: str | None = None) -> None:
+        """Answer the next calls of a name with an error code instead of carrying them out."""
+        with self._lock:
+            self._failures.append(_Failure(operation, code, instance_id, times))
+
+    def set_state(self, instance_id: str, state: str) -> None:
+        """Show an instance in a state: the node has got there."""
+        instance = self._instance(instance_id)
+        if instance is not None:
+            instance._state.name, instance._state.code = state, _STATE_CODES[state]
+
+    def state_of(self, instance_id: str) -> str | None:
+        """Return EC2's word for an instance's state, None if there is no such instance."""
+        instance = self._instance(instance_id)
+        return None if instance is None else str(instance._state.name)
+
+    def _instance(self, instance_id: str) -> Any:
+        return ec2_backends[DEFAULT_ACCOUNT_ID][REGION].get_instance_by_id(instance_id)
+
+    def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        call = read_call(environ)
+        answer = self._answer(call, environ)
+        start_response(f"{answer.status} {'OK' if answer.status < 400 else 'Error'}", list(answer.headers))
+        return [answer.body]
+
+    def _answer(self, call: AwsCall, environ: dict[str, Any]) -> Answer:
+        if self.lag_s:
+            time.sleep(self.lag_s)
+        if failure := self._take_failure(call):
+            status = 503 if failure in ("RequestLimitExceeded", "Unavailable", "ServiceUnavailable") else 400
+            return error(status, failure, f"{call.operation} fails here because the lab was told so")
+        hold = self._holds.take(call)
+        if hold is not None and not hold.stop_thread_here():
+            return error(503, "Unavailable", "the lab dropped a held call")
+        if call.operation == "GetConsoleOutput" and call.instance_ids:
+            return console_output(call.instance_ids[0], self._events.console_of(call.instance_ids[0]))
+        if call.operation == "RunInstances" and call.parameters.get("ClientToken"):
+            return self._launch_once(call, environ)
+        return self._refusal(call) or self._carry_out(call, environ)
+
+    def _take_failure(self, call: AwsCall) -> str | None:
+        with self._lock:
+            for failure in self._failures:
+                if failure.left and _fits(failure.operation, failure.instance_id)(call):
+                    failure.left -= 1
+                    return failure.code
+        return None
+
+    def _launch_once(self, call: AwsCall, environ: dict[str, Any]) -> Answer:
+        wanted = {key: value for key, value in call.parameters.items() if key != "ClientToken"}
+        with self._launches.lock:
+            token = call.parameters["ClientToken"]
+            known = self._launches.by_token.get(token)
+            if known is not None and known[0] != wanted:
+                return error(400, "IdempotentParameterMismatch", "the client token was used with other parameters")
+            if known is not None:
+                return known[1]
+            answer = self._carry_out(call, environ)
+            if answer.status < 300:
+                self._launches.by_token[token] = (wanted, answer)
+            return answer
+
+    def _refusal(self, call: AwsCall) -> Answer | None:
+        allowed = _NEEDS.get(call.operation)
+        for instance_id in call.instance_ids if allowed else ():
+            state = self.state_of(instance_id)
+            if allowed and state is not None and state not in allowed:
+                verb = call.operation.removesuffix("Instances").lower()
+                return error(
+                    400, "IncorrectInstanceState",
+                    f"This instance '{instance_id}' is not in a state from which it can be {verb}ed: it is {state}",
+                )
+        return None
+
+    def _carry_out(self, call: AwsCall, environ: dict[str, Any]) -> Answer:
+        before = {instance_id: self.state_of(instance_id) for instance_id in call.instance_ids}
+        answer = self._ask_moto(environ)
+        if answer.status >= 300 or not call.mutates:
+            return answer
+        ids = call.instance_ids or (instance_ids_in(answer.body) if call.operation == "RunInstances" else ())
+        with self._lock:
+            self.calls.append(AwsCall(call.service, call.operation, call.parameters, ids, call.region))
+        for instance_id in ids:
+            self._tell(call.operation, instance_id, before.get(instance_id))
+        return answer
+
+    def _tell(self, operation: str, instance_id: str, before: str | None) -> None:
+        """Show the state on the way, and let the node take its time to get there."""
+        midway = _MIDWAY.get(operation)
+        already = (operation, before) in {
+            ("StopInstances", "stopped"), ("StartInstances", "running"), ("TerminateInstances", "terminated"),
+        }
+        if already and before is not None:
+            self.set_state(instance_id, before)
+            return
+        if midway is not None:
+            self.set_state(instance_id, midway)
+        if midway is not None or operation == "RebootInstances":
+            self._loop.call_soon_threadsafe(self._events.on_call, operation, instance_id)
+
+    def _ask_moto(self, environ: dict[str, Any]) -> Answer:
+        head: list[Any] = []
+
+        def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> None:
+            head[:] = [status, headers]
+
+        parts = self._app(environ, start_response)
+        body = b"".join(parts)
+        return Answer(int(head[0].split(" ", 1)[0]), body, tuple(head[1]))
+
+
+def _fits(operation: str, instance_id: str | None) -> Callable[[AwsCall], bool]:
+    return lambda call: call.operation == operation and (instance_id is None or instance_id in call.instance_ids)

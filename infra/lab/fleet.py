@@ -1,0 +1,152 @@
+"""The lab's nodes and their instances: launched at the endpoint, and moved by what the endpoint is told to do to them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+from activities.names import ROLE_HEAD, ROLE_SPARE, ROLE_WORKER, TAG_CLUSTER, TAG_ROLE
+from infra.lab.ec2_endpoint import Ec2Endpoint
+from infra.lab.node import LabNode
+from infra.lab.options import REGION, LabOptions
+from infra.lab.ssh_server import SshSide
+
+HEAD = "head"
+HEAD_TYPE = "m5.xlarge"
+IMAGE = "ami-12c6146b"
+"""An image that moto knows from the start (Ubuntu)."""
+# The endpoint checks no signature; these only satisfy the SDK.
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "lab", "AWS_SECRET_ACCESS_KEY": "lab"}
+
+log = logging.getLogger("hotspare.lab")
+
+
+class Fleet:
+    """The nodes by name. It is what the endpoint tells of calls."""
+
+    def __init__(self, options: LabOptions, ssh: SshSide, desk: dict[str, Any], changed: Callable[[], None]) -> None:
+        self.nodes: dict[str, LabNode] = {}
+        self.endpoint: Ec2Endpoint
+        self._options = options
+        self._ssh = ssh
+        self._desk = desk
+        self._changed = changed
+        self._by_id: dict[str, LabNode] = {}
+        self._building = True
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def build(self, endpoint: Ec2Endpoint) -> None:
+        """Launch the instances of the head node, the workers and the spares, and bring their nodes up."""
+        self.endpoint = endpoint
+        options = self._options
+        wanted = [(HEAD, ROLE_HEAD)]
+        wanted += [(f"node-{number}", ROLE_WORKER) for number in range(1, options.nodes + 1)]
+        wanted += [(f"spare-{number}", ROLE_SPARE) for number in range(1, options.spares + 1)]
+        launched = await asyncio.to_thread(self._launch, wanted)
+        for (name, role), instance in zip(wanted, launched, strict=True):
+            node = self._add(name, role, instance["InstanceId"], instance["PrivateIpAddress"], instance["PrivateDnsName"])
+            await node.start_up()
+            endpoint.set_state(node.instance_id, "running")
+        endpoint.calls.clear()
+        self._building = False
+
+    def _launch(self, wanted: list[tuple[str, str]]) -> list[Any]:
+        ec2 = boto3.client(
+            "ec2", endpoint_url=self.endpoint.url, region_name=REGION,
+            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"], aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        )
+        instances = []
+        for name, role in wanted:
+            tags = {"Name": name, TAG_CLUSTER: self._options.cluster, TAG_ROLE: role}
+            answer = ec2.run_instances(
+                ImageId=IMAGE, MinCount=1, MaxCount=1,
+                InstanceType=HEAD_TYPE if role == ROLE_HEAD else self._options.instance_type,  # type: ignore[arg-type]
+                TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": key, "Value": tags[key]} for key in tags]}],
+            )
+            instances.append(answer["Instances"][0])
+        return instances
+
+    def _add(self, name: str, role: str, instance_id: str, ip: str, dns: str) -> LabNode:
+        node = LabNode(
+            name, role, instance_id=instance_id, ip=ip, dns=dns, root=self._folder(name), options=self._options, ssh=self._ssh,
+            desk=self._desk,
+        )
+        self.nodes[name] = self._by_id[instance_id] = node
+        return node
+
+    def _folder(self, name: str) -> Path:
+        return self._options.folder / "nodes" / name
+
+    async def close(self) -> None:
+        """Take every node down."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(node.close() for node in self._by_id.values()))
+
+    def on_call(self, operation: str, instance_id: str) -> None:
+        """Let the node of an instance do what a call asks for."""
+        if operation == "RunInstances":
+            if self._building:
+                return
+            self._launched(instance_id)
+        node = self._by_id.get(instance_id)
+        if node is None:
+            return
+        deeds: dict[str, Callable[[LabNode], Coroutine[Any, Any, None]]] = {
+            "RebootInstances": lambda told: told.reboot(), "StopInstances": self._stop, "StartInstances": self._start,
+            "RunInstances": self._start, "TerminateInstances": self._terminate,
+        }
+        if operation in deeds:
+            task = asyncio.ensure_future(deeds[operation](node))
+            self._tasks.add(task)
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            log.error("a node did not do what the endpoint told it", exc_info=error)
+
+    def _launched(self, instance_id: str) -> None:
+        instance = self.endpoint._instance(instance_id)
+        tags = {tag["key"]: tag["value"] for tag in instance.get_tags()}
+        name = tags.get("Name") or str(instance.private_dns).split(".")[0]
+        if name in self.nodes:
+            name = f"{name}-{instance_id[-6:]}"
+        self._add(name, tags.get(TAG_ROLE, ROLE_SPARE), instance_id, str(instance.private_ip), str(instance.private_dns))
+        self._changed()
+
+    async def _start(self, node: LabNode) -> None:
+        self._settle(node, "pending", "running")
+        await node.start()
+
+    async def _stop(self, node: LabNode) -> None:
+        await node.stop()
+        await asyncio.sleep(self._options.stop_s)
+        self._settle(node, "stopping", "stopped")
+
+    async def _terminate(self, node: LabNode) -> None:
+        await node.terminate()
+        self._settle(node, "shutting-down", "terminated")
+
+    def _settle(self, node: LabNode, midway: str, end: str) -> None:
+        """Show the end state, unless another call has meanwhile sent the instance elsewhere."""
+        if self.endpoint.state_of(node.instance_id) == midway:
+            self.endpoint.set_state(node.instance_id, end)
+
+    def console_of(self, instance_id: str) -> str:
+        """What the instance wrote to its console at boot: the public host key, as cloud-init prints it."""
+        node = self._by_id.get(instance_id)
+        if node is None:
+            return ""
+        return (
+            f"Ubuntu 22.04.5 LTS {node.name} ttyS0\n"
+            "-----BEGIN SSH HOST KEY KEYS-----\n"
+            f"{node.server.public_key} root@{node.name}\n"
+            "-----END SSH HOST KEY KEYS-----\n"
+        )

@@ -1,0 +1,182 @@
+"""The lab itself: puts endpoint, nodes, job, Temporal server and files together, and takes them down again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import asyncssh
+
+from infra.lab.desk import Desk, Reply
+from infra.lab.ec2_endpoint import Ec2Endpoint
+from infra.lab.faults import Fault
+from infra.lab.fleet import CREDENTIALS, HEAD, Fleet
+from infra.lab.group_test import GroupTest
+from infra.lab.hardware import hardware_of
+from infra.lab.job import TrainingJob
+from infra.lab.node import LabNode, NodeState
+from infra.lab.options import REGION, LabOptions
+from infra.lab.ssh_server import SshSide
+from infra.lab.temporal_server import TemporalServer
+from infra.lab.writing import write_environment, write_settings, write_ssh, write_temporal_profile
+
+MARKER = ".hotspare-lab"
+"""A folder with this file is a lab's and may be emptied by the next one."""
+
+
+class Lab:
+    """A cluster in the present process, as an async context manager. One at a time: moto's state belongs to the process."""
+
+    def __init__(self, options: LabOptions) -> None:
+        self.options = options.scaled()
+        self.folder = options.folder.absolute()
+        self.job: TrainingJob
+        self.endpoint: Ec2Endpoint
+        self.ssh: SshSide
+        self.temporal = TemporalServer(self.folder / "temporal.log") if options.temporal else None
+        self._fleet: Fleet
+        self._desk = Desk()
+        self._config = self.folder / "hotspare.toml"
+
+    @property
+    def nodes(self) -> Mapping[str, LabNode]:
+        """The nodes by name: head, node-1 and so on, spare-1 and so on, and what was launched since."""
+        return self._fleet.nodes
+
+    async def __aenter__(self) -> Lab:
+        _take_folder(self.folder)
+        temporal = asyncio.ensure_future(self.temporal.start()) if self.temporal else None
+        try:
+            await self._build()
+            if temporal is not None:
+                await temporal
+            self._write_files()
+        except BaseException:
+            if temporal is not None:
+                temporal.cancel()
+                await asyncio.gather(temporal, return_exceptions=True)
+            await self._take_down()
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self._take_down()
+
+    async def _build(self) -> None:
+        options = self.options
+        self.ssh = SshSide(_login_key(self.folder / "ssh"))
+        self._fleet = Fleet(options, self.ssh, await self._desk.start(), lambda: self._write_ssh(learn=False))
+        self.endpoint = Ec2Endpoint(self._fleet)
+        await asyncio.to_thread(self.endpoint.start)
+        await self._fleet.build(self.endpoint)
+        workers = [name for name, node in self.nodes.items() if node.role == "worker"]
+        self.job = TrainingJob(self.nodes, workers, self.nodes[HEAD].root, self.folder / "shared", options)
+        group_test = GroupTest(self, hardware_of(options.instance_type), options.group_test_s)
+        self._desk.offer("mpirun", group_test.run)
+        self._desk.offer("trainctl", self.job.trainctl)
+        self._desk.offer("reboot", self._reboot_by_command)
+
+    async def _take_down(self) -> None:
+        if hasattr(self, "ssh"):
+            self.ssh.holds.drop_all()
+        if hasattr(self, "job"):
+            await self.job.close()
+        await self._desk.stop()
+        if hasattr(self, "endpoint"):
+            await asyncio.to_thread(self.endpoint.stop)
+        if hasattr(self, "_fleet"):
+            await self._fleet.close()
+        if self.temporal is not None:
+            await self.temporal.stop()
+
+    async def _reboot_by_command(self, asker: str, fields: dict[str, Any], reply: Reply) -> int:
+        # A task of its own: the command that asked dies with the node.
+        self._rebooting = asyncio.ensure_future(self.nodes[asker].reboot())
+        return 0
+
+    def _write_ssh(self, *, learn: bool) -> None:
+        write_ssh(self.folder / "ssh", self.nodes.values(), learn=learn)
+
+    def _write_files(self) -> None:
+        self._write_ssh(learn=True)
+        write_settings(self.folder, self.options, self.temporal.ui_url if self.temporal else "")
+        if self.temporal is not None:
+            write_temporal_profile(self.folder, self.temporal.address, self.temporal.namespace)
+        write_environment(self.folder, self.environment())
+
+    def environment(self) -> dict[str, str]:
+        """What a process needs to work with this lab: AWS endpoint and region, Temporal profile, settings file."""
+        environment = {
+            "AWS_ENDPOINT_URL": self.endpoint.url,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_REGION": REGION,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            **CREDENTIALS,
+            "HOTSPARE_CONFIG": str(self._config),
+        }
+        if self.temporal is not None:
+            environment["TEMPORAL_CONFIG_FILE"] = str(self.folder / "temporal.toml")
+            environment["TEMPORAL_ADDRESS"] = self.temporal.address
+        return environment
+
+    async def inject(self, node: str, fault: Fault) -> list[str]:
+        """Give a node a fault; returns the kernel lines that were printed. ValueError names the nodes if there is no such one."""
+        return self._node(node).inject(fault)
+
+    async def reboot_done(self, node: str, since_boot_id: str) -> str:
+        """Wait until a node is up with another boot id; returns it."""
+        lab_node = self._node(node)
+        await lab_node.wait_until(lambda seen: seen.state is NodeState.UP and seen.boot_id != since_boot_id)
+        return lab_node.boot_id
+
+    def _node(self, name: str) -> LabNode:
+        if name not in self.nodes:
+            raise ValueError(f"no lab node is called {name}; there are {', '.join(self.nodes)}")
+        return self.nodes[name]
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the lab as JSON: nodes, job, endpoint calls, addresses."""
+        calls: dict[str, int] = {}
+        for call in self.endpoint.calls:
+            calls[call.operation] = calls.get(call.operation, 0) + 1
+        return {
+            "pid": os.getpid(),
+            "folder": str(self.folder),
+            "config": str(self._config),
+            "endpoint_url": self.endpoint.url,
+            "temporal_address": self.temporal.address if self.temporal else "",
+            "temporal_pid": self.temporal.pid if self.temporal else None,
+            "ui_url": self.temporal.ui_url if self.temporal else "",
+            "ec2_states": {name: self.endpoint.state_of(node.instance_id) for name, node in self.nodes.items()},
+            "nodes": [node.describe() for node in self.nodes.values()],
+            "job": self.job.status(),
+            "calls": calls,
+        }
+
+
+def _take_folder(folder: Path) -> None:
+    """Empty the folder of an earlier lab, or take a new or empty one; anything else is somebody's and is left alone."""
+    if folder.is_dir() and any(folder.iterdir()):
+        if not (folder / MARKER).exists():
+            raise ValueError(f"{folder} is not empty and no lab made it; choose another folder")
+        for entry in folder.iterdir():
+            if entry.name != MARKER and not entry.name.startswith("lab.log"):
+                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    (folder / MARKER).touch()
+
+
+def _login_key(folder: Path) -> asyncssh.SSHAuthorizedKeys:
+    """Make the key that may log in to every node."""
+    folder.mkdir(exist_ok=True)
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    path = folder / "id_ed25519"
+    path.touch(0o600)
+    path.write_bytes(key.export_private_key())
+    return asyncssh.import_authorized_keys(key.export_public_key().decode())

@@ -1,0 +1,140 @@
+"""The root folder of a lab node: what its commands and its examiner find in /proc, /sys, /etc and on the PATH."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from infra.lab.hardware import CUDA_VERSION, DRIVER_VERSION, Hardware
+
+LAB = Path(__file__).parent
+COMMANDS = LAB / "commands"
+BIN = Path("usr/local/bin")
+NODE_COMMANDS = ("all_reduce_perf", "journalctl", "nvidia-smi", "reboot")
+HEAD_COMMANDS = ("mpirun", "trainctl", "journalctl", "reboot")
+UPTIME_OF_A_NEW_LAB_S = 3 * 86400.0
+"""Nodes of a new lab look as if they had run for three days, so that nothing takes them for freshly booted."""
+
+_BOOT_LINES = (
+    "Linux version 6.8.0-1035-aws (buildd@lcy02) #37-Ubuntu SMP",
+    "Command line: BOOT_IMAGE=/boot/vmlinuz-6.8.0-1035-aws root=PARTUUID=lab ro console=ttyS0 nvme_core.io_timeout=4294967295",
+    "Memory: 2097152000K/2147483648K available",
+    "systemd[1]: Detected virtualization amazon.",
+    "ena 0000:00:05.0: Elastic Network Adapter (ENA) found",
+    f"NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER_VERSION}  Release Build",
+)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file so that a reader sees the old text or the new one."""
+    new = path.with_name(path.name + ".new")
+    new.write_text(text)
+    new.replace(path)
+
+
+class NodeRoot:
+    """Lays out the root folder and keeps the files that change: boot id, uptime, kernel log, GPU state."""
+
+    def __init__(self, root: Path, name: str, hardware: Hardware | None) -> None:
+        self.path = root
+        self.home = root / "home/hotspare"
+        self.bin = root / BIN
+        self._name = name
+        self._hardware = hardware
+        self._kernel_log = root / "var/log/lab/kernel.log"
+        self._gpu_state = root / "var/lib/lab/gpus.json"
+        self._booted_at = 0.0
+        self.boot_id = ""
+
+    def lay_out(self, desk: dict[str, Any]) -> None:
+        """Create the folders, commands and files that do not change. `desk` tells the commands how to reach the lab."""
+        for folder in (
+            "proc/sys/kernel/random", "sys/bus/pci/devices", BIN, "home/hotspare", "etc/hotspare", "var/lib/lab", "var/log/lab", "tmp"
+        ):
+            (self.path / folder).mkdir(parents=True, exist_ok=True)
+        (self.path / "etc/hostname").write_text(self._name + "\n")
+        (self.path / "etc/os-release").write_text('ID=ubuntu\nVERSION_ID="22.04"\nPRETTY_NAME="Ubuntu 22.04.5 LTS"\n')
+        (self.path / "proc/sys/kernel/hostname").write_text(self._name + "\n")
+        desk_file = self.path / "var/lib/lab/desk.json"
+        desk_file.touch(0o600)
+        desk_file.write_text(json.dumps(desk))
+        self._lay_out_commands()
+        if self._hardware is not None:
+            self._lay_out_driver()
+
+    def _lay_out_commands(self) -> None:
+        python = os.path.realpath(sys.executable)
+        for link in ("python3", "python"):
+            (self.bin / link).unlink(missing_ok=True)
+            (self.bin / link).symlink_to(python)
+        self._command("dmesg", f'exec /bin/sh "{COMMANDS / "dmesg.sh"}" "$@"')
+        for name in NODE_COMMANDS if self._hardware else HEAD_COMMANDS:
+            script = COMMANDS / f"{name.replace('-', '_')}.py"
+            self._command(name, f'exec "{python}" -E -S "{script}" "$@"')
+
+    def _command(self, name: str, body: str) -> None:
+        path = self.bin / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def _lay_out_driver(self) -> None:
+        version = self.path / "proc/driver/nvidia/version"
+        version.parent.mkdir(parents=True, exist_ok=True)
+        version.write_text(f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER_VERSION}  Release Build\n")
+        module = self.path / "sys/module/nvidia/version"
+        module.parent.mkdir(parents=True, exist_ok=True)
+        module.write_text(DRIVER_VERSION + "\n")
+
+    def lay_out_pci(self, gpus: Sequence[dict[str, Any]]) -> None:
+        """Show the GPUs on the PCI bus: vendor NVIDIA, class 3D controller."""
+        for gpu in gpus:
+            device = self.path / "sys/bus/pci/devices" / gpu["pci"]
+            device.mkdir(parents=True, exist_ok=True)
+            for name, text in (
+                ("vendor", "0x10de"), ("device", gpu["device"]), ("class", "0x030200"),
+                ("current_link_width", "16"), ("max_link_width", "16"),
+            ):
+                (device / name).write_text(text + "\n")
+
+    def begin_boot(self, gpus: Sequence[dict[str, Any]], *, up_for_s: float = 0.0) -> None:
+        """Start a new boot: new boot id, the old kernel log put away, the lines of a boot in the new one."""
+        if self._kernel_log.exists():
+            self._kernel_log.replace(self._kernel_log.with_name("kernel.log.1"))
+        self.boot_id = str(uuid.uuid4())
+        self._booted_at = time.time() - up_for_s
+        (self.path / "proc/sys/kernel/random/boot_id").write_text(self.boot_id + "\n")
+        (self.path / "var/lib/lab/booted_at").write_text(f"{self._booted_at:.6f}\n")
+        self.write_uptime()
+        lines = [*_BOOT_LINES] if self._hardware else [*_BOOT_LINES[:-1]]
+        lines += [f"NVRM: GPU at PCI:{gpu['pci'].rsplit('.', 1)[0]}: {gpu['uuid']}" for gpu in gpus]
+        with self._kernel_log.open("w") as log:
+            log.writelines(f"[{number * 0.4:12.6f}] {line}\n" for number, line in enumerate(lines, 1))
+
+    def write_uptime(self) -> None:
+        """Bring /proc/uptime up to date; the lab does it before each command, which is when somebody may read it."""
+        up = time.time() - self._booted_at
+        write_atomically(self.path / "proc/uptime", f"{up:.2f} {up * 180:.2f}\n")
+
+    def append_kernel_lines(self, lines: Sequence[str]) -> None:
+        """Append lines to the kernel log with the time since boot before each, in one write."""
+        up = time.time() - self._booted_at
+        with self._kernel_log.open("a") as log:
+            log.write("".join(f"[{up:12.6f}] {line}\n" for line in lines))
+
+    def kernel_log(self) -> str:
+        """Return this boot's kernel log as `dmesg` prints it."""
+        return self._kernel_log.read_text()
+
+    def write_gpu_state(self, state: dict[str, Any]) -> None:
+        """Store what the fake driver and the node's tools answer from."""
+        write_atomically(self._gpu_state, json.dumps({"driver": DRIVER_VERSION, "cuda": CUDA_VERSION, **state}))
+
+    def host_key_file(self) -> Path:
+        """Where the node's SSH host key lies."""
+        return self.path / "etc/ssh/ssh_host_ed25519_key"

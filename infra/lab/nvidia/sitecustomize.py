@@ -1,0 +1,43 @@
+"""Puts the lab's fake driver under every Python that runs on a lab node: pynvml's own code loads it instead of libnvidia-ml.
+
+Nothing is imported until a program imports ctypes, so that other programs start as quickly as ever.
+"""
+
+import sys
+
+
+class _CtypesFinder:
+    """Finds ctypes once, and replaces its loader of shared libraries."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "ctypes":
+            return None
+        sys.meta_path.remove(self)
+        import importlib.util
+
+        spec = importlib.util.find_spec("ctypes")
+        load = spec.loader.exec_module
+
+        def load_and_replace(module):
+            load(module)
+            _replace_loader(module)
+
+        spec.loader.exec_module = load_and_replace
+        return spec
+
+
+def _replace_loader(ctypes):
+    class CDLL(ctypes.CDLL):
+        """Loads shared libraries; asked for NVML, it gives the lab's."""
+
+        def __new__(cls, name=None, *args, **kwargs):
+            if name == "libnvidia-ml.so.1":
+                import lab_nvml
+
+                return lab_nvml.load()
+            return super().__new__(cls)
+
+    ctypes.CDLL = CDLL
+
+
+sys.meta_path.insert(0, _CtypesFinder())

@@ -1,0 +1,86 @@
+"""The processes of one lab node: started in groups of their own, found again by their environment, ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+class NodeProcesses:
+    """Starts and ends the processes of one node.
+
+    Every process carries the node's root in its environment, so that also those are found that left their group and parent.
+    """
+
+    def __init__(self, root: Path, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._home = self._environment["HOME"]
+        self._marker = b"HOTSPARE_HOST_ROOT=" + os.fsencode(root)
+        self._started: set[asyncio.subprocess.Process] = set()
+
+    async def start(
+        self, command: Sequence[str], *, stdin: int | None = None, stdout: int | None = None, stderr: int | None = None
+    ) -> asyncio.subprocess.Process:
+        """Start a process of the node in its own session. The stream arguments are those of `asyncio.subprocess`."""
+        nothing = asyncio.subprocess.DEVNULL
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=nothing if stdin is None else stdin,
+            stdout=nothing if stdout is None else stdout,
+            stderr=nothing if stderr is None else stderr,
+            env=self._environment,
+            cwd=self._home,
+            start_new_session=True,
+        )
+        self._started = {known for known in self._started if known.returncode is None}
+        self._started.add(process)
+        return process
+
+    async def end_all(self) -> None:
+        """Kill every process of the node, as the loss of power does, and wait until those started here are gone."""
+        started, self._started = self._started, set()
+        for process in started:
+            kill_group(process)
+        while left := self._alive():
+            for pid in left:
+                _kill(pid)
+            await asyncio.gather(*(process.wait() for process in started))
+            await asyncio.sleep(0)
+        await asyncio.gather(*(process.wait() for process in started))
+
+    def _alive(self) -> list[int]:
+        """Process ids that carry the node's mark. A zombie has no environment any more, so it does not count."""
+        if not PROC.is_dir():
+            return []
+        found = []
+        for entry in PROC.iterdir():
+            if entry.name.isdigit() and self._has_mark(entry):
+                found.append(int(entry.name))
+        return found
+
+    def _has_mark(self, entry: Path) -> bool:
+        try:
+            return self._marker in (entry / "environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+
+
+def kill_group(process: asyncio.subprocess.Process) -> None:
+    """Kill a process with its group; one that has ended is no error."""
+    if process.returncode is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
