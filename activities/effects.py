@@ -26,6 +26,10 @@ class IntentStore(Protocol):
         """Record the token; return True if it was not known before. Durable when it returns."""
         ...
 
+    def intent_age_s(self, token: str) -> float | None:
+        """Return how long ago the token was recorded, seconds, or None."""
+        ...
+
     def withdraw_intent(self, token: str) -> None:
         """Forget the token: the effect was provably not made."""
         ...
@@ -61,7 +65,8 @@ def act_once(
     if happened():
         return False
     if not store.note_intent(token, what):
-        if _shows_late(what, happened, settle_s, clock or SystemClock()) or in_doubt():
+        left_s = settle_s - _watched_s(token, store)
+        if _shows_late(what, happened, left_s, clock or SystemClock()) or in_doubt():
             return False
     refuse_if_late()
     try:
@@ -72,12 +77,20 @@ def act_once(
     return True
 
 
-def _shows_late(what: str, happened: Callable[[], bool], settle_s: float, clock: Clock) -> bool:
-    """Watch for `settle_s` seconds whether what an earlier attempt may have done shows."""
-    deadline = clock.now() + settle_s
-    while clock.now() < deadline:
+def _watched_s(token: str, store: IntentStore) -> float:
+    """Return how long earlier attempts have watched already: attempts may be shorter than the time an effect needs to show."""
+    watch = f"{token}/watch"
+    store.note_intent(watch, "an earlier attempt is watched for")
+    return store.intent_age_s(watch) or 0.0
+
+
+def _shows_late(what: str, happened: Callable[[], bool], left_s: float, clock: Clock) -> bool:
+    """Watch whether what an earlier attempt may have done shows. Raises TooLate when this attempt ends before the watch does."""
+    deadline = clock.now() + left_s
+    while (left := deadline - clock.now()) > 0:
+        refuse_if_late()
         beat(f"an earlier attempt may have made this: {what}; watching")
-        clock.wait(min(0.5, settle_s))
+        clock.wait(min(0.5, left))
         if happened():
             return True
     return False

@@ -116,6 +116,10 @@ class HostMemory(Protocol):
         """As `activities.effects.IntentStore`."""
         ...
 
+    def intent_age_s(self, token: str) -> float | None:
+        """As `activities.effects.IntentStore`."""
+        ...
+
     def withdraw_intent(self, token: str) -> None:
         """As `activities.effects.IntentStore`."""
         ...

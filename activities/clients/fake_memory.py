@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from activities.clients.fake_points import Points
 from activities.errors import PreconditionFailed
@@ -15,7 +16,7 @@ class FakeMemory:
     def __init__(self, points: Points | None = None) -> None:
         self._points = points or Points()
         self._lock = threading.Lock()
-        self._intents: dict[str, str] = {}
+        self._intents: dict[str, float] = {}
         self._records: dict[str, HostRecord] = {}
         self._incidents: dict[tuple[str, str], ClosedIncident] = {}
         self._freezes: dict[str, list[Freeze]] = {}
@@ -23,8 +24,12 @@ class FakeMemory:
     def note_intent(self, token: str, what: str) -> bool:
         with self._lock:
             new = token not in self._intents
-            self._intents.setdefault(token, what)
+            self._intents.setdefault(token, time.monotonic())
             return new
+
+    def intent_age_s(self, token: str) -> float | None:
+        with self._lock:
+            return time.monotonic() - self._intents[token] if token in self._intents else None
 
     def withdraw_intent(self, token: str) -> None:
         with self._lock:

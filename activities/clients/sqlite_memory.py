@@ -1,0 +1,120 @@
+"""Host memory in one SQLite file, safe for several threads and processes on one machine.
+
+Every call opens its own connection: calls are rare, and a connection must not wander between threads or over a fork.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC
+from pathlib import Path
+
+from activities.errors import PreconditionFailed, ProviderBusy
+from activities.host_memory import ClosedIncident, Freeze, Freezes, HostRecord
+
+BUSY_S = 10.0
+"""Seconds to wait for another writer. Hotspare default: a write takes milliseconds."""
+
+KEPT_INTENT_DAYS = 30
+"""Days that the token of an effect is kept. Hotspare default: longer than any incident waits for a person."""
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS hosts (instance_id TEXT PRIMARY KEY, version INTEGER NOT NULL, record TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS incidents (
+    incident TEXT NOT NULL, run_id TEXT NOT NULL, instance_id TEXT NOT NULL, closed_at TEXT NOT NULL, closed TEXT NOT NULL,
+    PRIMARY KEY (incident, run_id)
+);
+CREATE INDEX IF NOT EXISTS incidents_by_host ON incidents (instance_id, closed_at);
+CREATE TABLE IF NOT EXISTS freezes (cluster TEXT PRIMARY KEY, freezes TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS intents (token TEXT PRIMARY KEY, what TEXT NOT NULL, noted_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')));
+"""
+
+
+class SqliteMemory:
+    """`HostMemory` in a file. The folder is made when it does not exist."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file.expanduser()
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with self._open() as database:
+            database.execute("PRAGMA journal_mode=WAL")
+            database.executescript(_SCHEMA)
+
+    def note_intent(self, token: str, what: str) -> bool:
+        with self._open() as database:
+            database.execute("DELETE FROM intents WHERE noted_at < datetime('now', ?)", (f"-{KEPT_INTENT_DAYS} days",))
+            added = database.execute("INSERT OR IGNORE INTO intents (token, what) VALUES (?, ?)", (token, what))
+            return added.rowcount == 1
+
+    def intent_age_s(self, token: str) -> float | None:
+        sql = "SELECT (julianday('now') - julianday(noted_at)) * 86400 FROM intents WHERE token = ?"
+        with self._open() as database:
+            row = database.execute(sql, (token,)).fetchone()
+        return max(0.0, float(row[0])) if row else None
+
+    def withdraw_intent(self, token: str) -> None:
+        with self._open() as database:
+            database.execute("DELETE FROM intents WHERE token = ?", (token,))
+
+    def recall(self, instance_id: str) -> HostRecord:
+        with self._open() as database:
+            row = database.execute("SELECT version, record FROM hosts WHERE instance_id = ?", (instance_id,)).fetchone()
+        return _record(row) if row else HostRecord(instance_id=instance_id)
+
+    def save(self, record: HostRecord) -> HostRecord:
+        saved = record.model_copy(update={"version": record.version + 1})
+        text = saved.model_dump_json()
+        with self._open() as database:
+            if record.version == 0:
+                sql, values = "INSERT OR IGNORE INTO hosts VALUES (?, ?, ?)", (record.instance_id, saved.version, text)
+            else:
+                sql = "UPDATE hosts SET version = ?2, record = ?3 WHERE instance_id = ?1 AND version = ?2 - 1"
+                values = (record.instance_id, saved.version, text)
+            if database.execute(sql, values).rowcount != 1:
+                raise PreconditionFailed(f"host memory: {record.instance_id} was changed by somebody else")
+        return saved
+
+    def records(self) -> list[HostRecord]:
+        with self._open() as database:
+            rows = database.execute("SELECT version, record FROM hosts ORDER BY instance_id").fetchall()
+        return [_record(row) for row in rows]
+
+    def save_incident(self, closed: ClosedIncident) -> None:
+        row = (closed.incident, closed.run_id, closed.instance_id, closed.closed_at.astimezone(UTC).isoformat(), closed.model_dump_json())
+        with self._open() as database:
+            database.execute("INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?, ?)", row)
+
+    def incidents(self, instance_id: str = "", limit: int = 100) -> list[ClosedIncident]:
+        sql = "SELECT closed FROM incidents WHERE ?1 IN ('', instance_id) ORDER BY closed_at DESC LIMIT ?2"
+        with self._open() as database:
+            rows = database.execute(sql, (instance_id, limit)).fetchall()
+        return [ClosedIncident.model_validate_json(row[0]) for row in rows]
+
+    def freezes(self, cluster: str) -> list[Freeze]:
+        with self._open() as database:
+            row = database.execute("SELECT freezes FROM freezes WHERE cluster = ?", (cluster,)).fetchone()
+        return Freezes.model_validate_json(row[0]).freezes if row else []
+
+    def save_freezes(self, cluster: str, freezes: list[Freeze]) -> None:
+        text = Freezes(freezes=freezes).model_dump_json()
+        with self._open() as database:
+            database.execute("INSERT OR REPLACE INTO freezes VALUES (?, ?)", (cluster, text))
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """One connection for one transaction; committed when the block ends well, rolled back when it raises."""
+        try:
+            database = sqlite3.connect(self._file, timeout=BUSY_S)
+            try:
+                with database:
+                    yield database
+            finally:
+                database.close()
+        except sqlite3.OperationalError as error:
+            raise ProviderBusy(f"host memory {self._file}: {error}; is the disk full, or the file read-only?") from error
+
+
+def _record(row: tuple[int, str]) -> HostRecord:
+    return HostRecord.model_validate_json(row[1]).model_copy(update={"version": row[0]})
