@@ -6,7 +6,6 @@ import asyncio
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
-from temporalio.workflow import ActivityCancellationType
 
 with workflow.unsafe.imports_passed_through():
     from activities.burn_in import BurnInActivities, GroupTest, GroupTestResult
@@ -89,7 +88,7 @@ class BurnIn:
                 BurnInActivities.group_test,
                 test,
                 summary=f"all-reduce over {', '.join(group)}",
-                **{**options.WATCH, "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED},
+                **options.GROUP_RUN,
             )
         except ActivityError as error:
             return GroupTestResult(verdict=Verdict.UNKNOWN, cause="could_not_run", evidence=cause_of(error))
@@ -98,9 +97,7 @@ class BurnIn:
         floor = f", floor {result.floor_gbs:g} ({result.floor_source})" if result.floor_gbs else ""
         measured = f"{result.busbw_gbs:g} GB/s{floor}" if result.busbw_gbs is not None else result.evidence
         self._view.tell(f"round {number}", f"{'+'.join(group)}: {result.verdict.value} {result.cause}, {measured}")
-        self._runs.append(
-            RunDone(round=number, nodes=group, verdict=result.verdict, cause=result.cause, evidence=measured[:200])
-        )
+        self._runs.append(RunDone(round=number, nodes=group, verdict=result.verdict, cause=result.cause, evidence=measured[:200]))
         if len(group) == len(self._nodes):
             self._last_group = result
 

@@ -1,11 +1,13 @@
 """Cluster: the single writer of scarce things in one cluster: leave to be out, repair slots, leases of spares, freezes.
 
-It does nothing else. Handlers only append; one loop judges the inbox in batches, and answers from an outbox that is emptied before
-anything is carried over. One that starts without carried state is recovering: it grants nothing before holders have said what they hold.
+It does nothing else. Handlers only append; one loop judges the inbox in batches, and answers from an outbox that is emptied
+before anything is carried over. One that starts without carried state is recovering: it grants nothing before holders have
+said what they hold.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
@@ -77,10 +79,13 @@ class Cluster:
         return full and not (self._asks or self._back or self._heard or self._freezes_changed or self._state.outbox)
 
     async def _recover(self, deadline_s: float) -> None:
-        """Ask everybody who may hold something, by their fixed ids, and read the freezes back. No answers at all is a first start."""
+        """Ask everybody who may hold something, by their fixed ids, and read the freezes back. No holder is a first start."""
         await self._see_fleet()
         freezes = await workflow.execute_activity_method(
-            HostMemoryActivities.load_freezes, LoadFreezes(cluster=self._cluster), summary="read the freezes back", **options.LOOK_UP
+            HostMemoryActivities.load_freezes,
+            LoadFreezes(cluster=self._cluster),
+            summary="read the freezes back",
+            **options.LOOK_UP,
         )
         open_now = await workflow.execute_activity_method(
             IncidentActivities.survey_holders,
@@ -112,14 +117,12 @@ class Cluster:
     async def _wait_for_work(self) -> None:
         """Wake for messages; with a queue or a freeze also by the clock, which ends freezes."""
         idle = timedelta(seconds=30) if self._state.queue else None
-        try:
+        with suppress(TimeoutError):
             await workflow.wait_condition(
                 lambda: bool(self._asks or self._back or self._heard or self._freezes_changed),
                 timeout=idle,
                 timeout_summary="look at the queue again",
             )
-        except TimeoutError:
-            pass
 
     async def _judge(self) -> None:
         """Book what came back first, then judge the queue and the new asks."""
@@ -141,11 +144,16 @@ class Cluster:
         )
         withdrawn = [request_id for one in self._back for request_id in one.request_ids]
         outbox = [*self._state.outbox, *judged.answers]
-        self._state = book.give_back(judged.state, withdrawn).model_copy(update={"outbox": outbox, "freezes": self._state.freezes})
+        self._state = book.give_back(judged.state, withdrawn).model_copy(
+            update={"outbox": outbox, "freezes": self._state.freezes}
+        )
 
     async def _see_fleet(self) -> None:
         seen = await workflow.execute_activity_method(
-            InventoryActivities.list_nodes, ListNodes(cluster=self._cluster), summary="the fleet and its spares", **options.LOOK_UP
+            InventoryActivities.list_nodes,
+            ListNodes(cluster=self._cluster),
+            summary="the fleet and its spares",
+            **options.LOOK_UP,
         )
         self._spares = [node for node in seen.nodes if node.role == names.ROLE_SPARE]
         self._everybody = [node.instance_id for node in seen.nodes]
@@ -158,7 +166,7 @@ class Cluster:
             self._state = book.book_holding(self._state, one.grants)
 
     async def _empty_outbox(self) -> None:
-        """Send each answer and wait until the server has it. A holder that is gone never got its grant: the grant is taken back."""
+        """Send each answer and wait until the server has it. A holder that is gone never got its grant: it is taken back."""
         while self._state.outbox:
             asker, answer = self._state.outbox[0]
             try:

@@ -5,6 +5,7 @@ Ids of workflows are reused per node, so every answer names the request it answe
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
@@ -74,15 +75,13 @@ class ClusterTalk:
         return Answer(request_id=ask.request_id, kind=ask.kind, granted=False, reason="Cluster does not answer")
 
     async def stand_in_queue(self, ask: Ask, patience: timedelta) -> Answer:
-        """Wait for the grant of a queued ask; returns the last answer when patience ends, the place in the queue is kept."""
-        try:
+        """Wait for the grant of a queued ask; returns the last answer when patience ends. The place in the queue is kept."""
+        with suppress(TimeoutError):
             await workflow.wait_condition(
                 lambda: self._answers[ask.request_id].granted,
                 timeout=patience,
                 timeout_summary=f"room for {ask.kind.value}: {self._answers[ask.request_id].reason}",
             )
-        except TimeoutError:
-            pass
         return self._answers[ask.request_id]
 
     async def withdraw(self, ask: Ask) -> None:

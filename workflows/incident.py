@@ -188,7 +188,12 @@ class Incident:
             self.tell("failed burn-in", failed.evidence)
             if failed.instance_id == self.node.instance_id:
                 self.learn(
-                    job_answered=False, back_in_service=False, quarantine_room=False, retest=None, disrupted=False, fault_gone=False
+                    job_answered=False,
+                    back_in_service=False,
+                    quarantine_room=False,
+                    retest=None,
+                    disrupted=False,
+                    fault_gone=False,
                 )
             else:
                 self.unwanted_spares.append(failed.instance_id)
@@ -207,7 +212,8 @@ def report_key(report: Report) -> str:
     if report.key:
         return report.key
     return "/".join(
-        str(part) for part in (report.source, report.xid, report.sxid, report.what, report.gpu.uuid or report.gpu.pci, report.seen_at)
+        str(part)
+        for part in (report.source, report.xid, report.sxid, report.what, report.gpu.uuid or report.gpu.pci, report.seen_at)
     )
 
 

@@ -14,7 +14,7 @@ from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 with workflow.unsafe.imports_passed_through():
     from activities import names
-    from activities.ec2 import AwaitBoot, DisruptNode, Disrupted, Ec2Activities
+    from activities.ec2 import AwaitBoot, Disrupted, DisruptNode, Ec2Activities
     from activities.host_memory import HostMemoryActivities, RecordAttempt, RungAttempt
     from activities.incidents import NodeIn
     from activities.node import DeepTest, NodeActivities, ResetGpu
@@ -27,7 +27,7 @@ with workflow.unsafe.imports_passed_through():
 
 
 async def may_disrupt(incident: Incident, what: str) -> bool:
-    """Look again and get a repair slot. Returns False when the evidence or a person says otherwise; the policy then decides anew."""
+    """Look again and get a repair slot. False when the evidence or a person says otherwise: the policy decides anew."""
     seen = await look(incident, f"before {what}")
     opinion = opinion_of(incident, seen)
     unread = incident.known.unreadable_probes + 1 if seen.verdict is Verdict.UNKNOWN else 0
@@ -94,7 +94,7 @@ async def _act(incident: Incident, rung: Action) -> Disrupted:
             NodeActivities.reset_gpu,
             ResetGpu(node=node, gpu=gpu, token=token) if gpu else ResetGpu(node=node, token=token),
             summary=f"reset the GPU on {node.name}",
-            **{**options.DISRUPT, "task_queue": names.QUEUE_SSH},
+            **options.RESET,
         )
     if rung is Action.POWER_CYCLE:
         return await workflow.execute_activity_method(
@@ -239,7 +239,9 @@ async def _replacement(incident: Incident, step: Step) -> Replacement:
         )
     except TimeoutError:
         child.cancel()
-        return Replacement(replaced=incident.node.instance_id, reason=f"no spare was ready within {step.deadline_s / 60:.0f} minutes")
+        return Replacement(
+            replaced=incident.node.instance_id, reason=f"no spare was ready within {step.deadline_s / 60:.0f} minutes"
+        )
     if incident.replacement is not None:
         return incident.replacement
     try:

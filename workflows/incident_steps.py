@@ -213,9 +213,7 @@ async def await_job(incident: Incident, step: Step) -> None:
 async def ask_person(incident: Incident, step: Step) -> None:
     """Page, and wait for a word. Holds the quarantine and no repair slot; unanswered, it pages again and never disrupts."""
     await incident.talk.give_back(AskKind.REPAIR_SLOT)
-    incident.learn(
-        asked_rung=step.rung.value if step.rung else "", asked_since=incident.known.asked_since or workflow.now()
-    )
+    incident.learn(asked_rung=step.rung.value if step.rung else "", asked_since=incident.known.asked_since or workflow.now())
     incident.view.attributes(WaitsForPerson=True)
     if step.page not in incident.known.paged:
         incident.tell("asks a person", step.because[0])

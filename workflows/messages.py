@@ -1,4 +1,4 @@
-"""Messages between workflows, and the words a person can say to them. What activities send too lives in `activities.incidents`."""
+"""Messages between workflows, and the words a person says to them. What activities send too lives in `activities.incidents`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from checks.model import Verdict
 
 
 class AskKind(StrEnum):
-    """What Cluster hands out. NODE_OUT: leave to quarantine. REPAIR_SLOT: leave for one disruptive step. SPARE: a spare's lease."""
+    """What Cluster hands out: leave to quarantine, leave for one disruptive step, the lease of a spare."""
 
     NODE_OUT = "node_out"
     REPAIR_SLOT = "repair_slot"
@@ -99,7 +99,7 @@ class SeenFault(Message):
 
 
 class ClusterState(Message):
-    """What Cluster carries over continue-as-new. `fleet` is the number of nodes that can be out, `spares` the free ones last seen."""
+    """What Cluster carries over continue-as-new. `fleet` is the number of nodes that can be out."""
 
     grants: list[Grant] = []
     freezes: list[Freeze] = []

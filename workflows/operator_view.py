@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
@@ -52,9 +53,9 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def _update(name: str, value: str | bool | list[str]) -> SearchAttributeUpdate[str] | SearchAttributeUpdate[bool] | SearchAttributeUpdate[list[str]]:  # type: ignore[type-arg]
+def _update(name: str, value: str | bool | list[str]) -> SearchAttributeUpdate[Any]:
     if isinstance(value, bool):
         return SearchAttributeKey.for_bool(name).value_set(value)
     if isinstance(value, list):
-        return SearchAttributeKey.for_keyword_list(name).value_set(value)  # type: ignore[return-value]
+        return SearchAttributeKey.for_keyword_list(name).value_set(value)
     return SearchAttributeKey.for_keyword(name).value_set(value)

@@ -75,6 +75,9 @@ DISRUPT: Options = {
 }
 """Reboot and reset: short attempts, so that a stuck one ends before the next begins."""
 
+RESET: Options = {**DISRUPT, "task_queue": names.QUEUE_SSH}
+"""GPU reset, over the node's access."""
+
 POWER_CYCLE: Options = {
     **DISRUPT,
     "start_to_close_timeout": timedelta(minutes=15),
@@ -90,6 +93,12 @@ WATCH: Options = {
     "retry_policy": PATIENT_RETRY,
 }
 """Waiting for something outside: boot, test run, job progress. Resumed by another worker when this one dies."""
+
+GROUP_RUN: Options = {**WATCH, "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED}
+"""A burn-in run: a cancelled one has killed its processes before the workflow goes on."""
+
+SWEEP_LOOK: Options = {**EXAMINE, "task_queue": names.QUEUE_SSH_SLOW}
+"""A probe by the sweep, below incidents."""
 
 JOB: Options = {
     "task_queue": names.QUEUE_SSH,
@@ -111,7 +120,9 @@ PAGE: Options = {
     "task_queue": names.QUEUE_NOTIFY,
     "start_to_close_timeout": timedelta(seconds=60),
     "schedule_to_start_timeout": NO_WORKER,
-    "retry_policy": RetryPolicy(initial_interval=timedelta(seconds=2), maximum_interval=timedelta(seconds=60), maximum_attempts=20),
+    "retry_policy": RetryPolicy(
+        initial_interval=timedelta(seconds=2), maximum_interval=timedelta(seconds=60), maximum_attempts=20
+    ),
 }
 """Pages are retried, but a dead pager never stops healing."""
 

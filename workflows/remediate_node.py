@@ -1,4 +1,4 @@
-"""RemediateNode: one node's incident, from the report to the node's final fate. Its id is the node's; any trigger starts or joins it.
+"""RemediateNode: one node's incident, from the report to the node's final fate. Any trigger starts or joins it, by the node's id.
 
     look → diagnose → ask leave → quarantine → evidence → tell the job → spare first, or repair in place
          → re-test → back in service → the job resumes → the node's fate → close
@@ -154,7 +154,9 @@ class RemediateNode:
         node, record = incident.node, incident.known.record
         quarantined, fate = incident.known.quarantined, incident.fate
         incident.read = []
-        incident.begin(node.model_copy(update={"quarantine": incident.known.incident if quarantined else "", "fate": fate}), record)
+        incident.begin(
+            node.model_copy(update={"quarantine": incident.known.incident if quarantined else "", "fate": fate}), record
+        )
         incident.job_resumed = None
         incident.tell("reported again", "something was reported while closing: looking anew")
 

@@ -76,7 +76,9 @@ class ReplaceNode:
         )
         right_id = names.replace_id(self._cluster, briefing.node.instance_id)
         if workflow.info().workflow_id != right_id:
-            message = f"the replacement of {briefing.node.name} has the id {right_id}: start it under that id, so that it happens once"
+            message = (
+                f"the replacement of {briefing.node.name} has the id {right_id}: start it under that id, so that it happens once"
+            )
             raise ApplicationError(message, type="BadInput", non_retryable=True)
         self._view.attributes(Cluster=self._cluster, Node=briefing.node.name, Job=self._start.job, Phase="replacing")
         return briefing.node
@@ -137,7 +139,10 @@ class ReplaceNode:
         }
         self._attached = spare
         request = TagNode(
-            instance_id=spare.instance_id, set=tags, expect={names.TAG_LEASE: "", names.TAG_QUARANTINE: ""}, token=self._tokens.next()
+            instance_id=spare.instance_id,
+            set=tags,
+            expect={names.TAG_LEASE: "", names.TAG_QUARANTINE: ""},
+            token=self._tokens.next(),
         )
         await workflow.execute_activity_method(
             Ec2Activities.tag_node, request, summary=f"attach {spare.name} in place of {replaced.name}", **options.LOOK_UP
@@ -183,9 +188,7 @@ class ReplaceNode:
             expect={names.TAG_LEASE: workflow.info().workflow_id},
             token=self._tokens.next(),
         )
-        await workflow.execute_activity_method(
-            Ec2Activities.tag_node, request, summary=f"{spare.name}: {why}", **options.LOOK_UP
-        )
+        await workflow.execute_activity_method(Ec2Activities.tag_node, request, summary=f"{spare.name}: {why}", **options.LOOK_UP)
 
     async def _report_spare(self, spare: Node, why: str) -> None:
         report = Report(source=workflow.info().workflow_id, key=self._tokens.next(), what=why)

@@ -8,7 +8,6 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
-    from activities import names
     from activities.incidents import IncidentActivities, OpenIncident
     from activities.inventory import InventoryActivities, ListNodes, Node
     from activities.message import Message
@@ -36,7 +35,7 @@ class Sweep:
 
     @workflow.run
     async def run(self, start: StartSweep) -> SweepReport:
-        """Examine the cluster's nodes and report what is wrong. An unreadable node is reported: its incident looks again and decides."""
+        """Examine the nodes and report what is wrong. An unreachable node is reported too: its incident looks again."""
         known = await bearings()
         cluster = start.cluster or known.cluster
         plan = await workflow.execute_local_activity_method(
@@ -65,7 +64,7 @@ class Sweep:
                     NodeActivities.examine,
                     Examine(node=node),
                     summary=f"probe {node.name}",
-                    **{**options.EXAMINE, "task_queue": names.QUEUE_SSH_SLOW},
+                    **options.SWEEP_LOOK,
                 )
             except ActivityError as error:
                 workflow.logger.warning("could not examine %s: %s", node.name, cause_of(error))

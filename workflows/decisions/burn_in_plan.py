@@ -1,7 +1,7 @@
 """Which groups to burn in next, and who is to blame: pure group testing over the runs so far.
 
-The group; if it fails, disjoint pairs side by side; then every suspect with a known-good partner; then the rest as a group. What
-counts is wall time, so a round is a set of disjoint groups that run together.
+The group; if it fails, disjoint pairs side by side; then every suspect with a known-good partner; then the rest as a group.
+What counts is wall time, so a round is a set of disjoint groups that run together.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from activities.message import Message
 from checks.model import Verdict
 
 NOT_ABOUT_NODES = ("could_not_run", "unreadable", "configuration", "wrong_transport", "tool_timeout")
-"""Causes that say nothing about a node: a run that could not start, or one that took the wrong path, is not a hardware verdict."""
+"""Causes that say nothing about a node: a run that could not start or took the wrong path is no hardware verdict."""
 
 MAX_ROUNDS = 8
 """Rounds before a person is asked. Hotspare default: one group, pairs, partners and rest, twice."""
@@ -75,7 +75,9 @@ def _again_or_give_up(facts: BurnInFacts, unclear: list[RunDone], last_round: in
             cause=worst.cause,
             because=[f"twice without a result about any node ({worst.cause}): {worst.evidence}"],
         )
-    return BurnInNext(groups=[run.nodes for run in unclear], because=[f"round {last_round} proved nothing ({unclear[0].cause}): once more"])
+    return BurnInNext(
+        groups=[run.nodes for run in unclear], because=[f"round {last_round} proved nothing ({unclear[0].cause}): once more"]
+    )
 
 
 def _isolate(facts: BurnInFacts, rest: list[str], bad: dict[str, str]) -> BurnInNext:
@@ -94,7 +96,9 @@ def _isolate(facts: BurnInFacts, rest: list[str], bad: dict[str, str]) -> BurnIn
         return BurnInNext(groups=groups, because=["each suspect with a partner that passed"])
     alone = [node for node in suspects if not any(run.nodes == [node] for run in facts.runs)]
     if untried and alone:
-        return BurnInNext(groups=[[node] for node in alone], because=["no node passed that could be a partner: each suspect alone"])
+        return BurnInNext(
+            groups=[[node] for node in alone], because=["no node passed that could be a partner: each suspect alone"]
+        )
     return BurnInNext(
         done=True,
         cause="undecided",
@@ -122,7 +126,9 @@ def _proven_bad(facts: BurnInFacts) -> dict[str, str]:
         unproven = [node for node in run.nodes if node not in good]
         if len(unproven) == 1 and len(run.nodes) <= 2:
             partners = ", ".join(node for node in run.nodes if node != unproven[0])
-            bad[unproven[0]] = f"{run.cause} {f'beside {partners}, which passed elsewhere' if partners else 'on its own'}: {run.evidence}"
+            bad[unproven[0]] = (
+                f"{run.cause} {f'beside {partners}, which passed elsewhere' if partners else 'on its own'}: {run.evidence}"
+            )
     return bad
 
 
@@ -137,7 +143,9 @@ def _suspects(facts: BurnInFacts, rest: list[str]) -> list[str]:
 
 
 def _tried_with(facts: BurnInFacts, node: str, good: set[str]) -> bool:
-    return any(node in run.nodes and len(run.nodes) == 2 and any(one in good for one in run.nodes if one != node) for run in facts.runs)
+    return any(
+        node in run.nodes and len(run.nodes) == 2 and any(one in good for one in run.nodes if one != node) for run in facts.runs
+    )
 
 
 def _has_pairs(facts: BurnInFacts) -> bool:
@@ -152,4 +160,6 @@ def _end(bad: dict[str, str], tested: RunDone) -> BurnInNext:
     if not bad:
         return BurnInNext(done=True, verdict=tested.verdict, cause=tested.cause, because=[tested.evidence])
     because = [f"{node}: {why}" for node, why in bad.items()]
-    return BurnInNext(done=True, verdict=Verdict.CRITICAL, cause="bad_nodes", because=[*because, "the rest passes as a group"], bad=bad)
+    return BurnInNext(
+        done=True, verdict=Verdict.CRITICAL, cause="bad_nodes", because=[*because, "the rest passes as a group"], bad=bad
+    )

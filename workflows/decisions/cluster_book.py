@@ -86,7 +86,9 @@ class _Book:
             self._answer(ask, Answer(request_id=ask.request_id, kind=ask.kind, granted=False, queued=True, reason=why))
 
     def _remember(self, ask: Ask) -> None:
-        self._recent = [seen for seen in self._recent if (seen.instance_id, seen.fault_class) != (ask.instance_id, ask.fault_class)]
+        self._recent = [
+            seen for seen in self._recent if (seen.instance_id, seen.fault_class) != (ask.instance_id, ask.fault_class)
+        ]
         self._recent.append(SeenFault(instance_id=ask.instance_id, fault_class=ask.fault_class, at=self._now))
 
     def _storm(self, ask: Ask) -> Answer | None:
@@ -106,7 +108,8 @@ class _Book:
         scopes = {"cluster", f"node:{ask.instance_id}", f"job:{ask.job}", f"domain:{ask.zone}", f"domain:{ask.spine}"}
         for freeze in self._freezes:
             if freeze.scope in scopes:
-                return f"{freeze.scope} is frozen until {freeze.until:%Y-%m-%d %H:%M} UTC by {freeze.who}: {freeze.why or 'no reason given'}"
+                until = f"{freeze.until:%Y-%m-%d %H:%M} UTC"
+                return f"{freeze.scope} is frozen until {until} by {freeze.who}: {freeze.why or 'no reason given'}"
         return ""
 
     def _no_room(self, ask: Ask) -> str:

@@ -110,7 +110,7 @@ class StepKind(StrEnum):
 
 
 class Step(Message):
-    """The next step and why. `rung` goes with DISRUPT and ASK_PERSON, `outcome` with CLOSE, `deadline_s` with what is waited for."""
+    """The next step and why. `rung` goes with DISRUPT and ASK_PERSON, `outcome` with CLOSE, `deadline_s` with a wait."""
 
     kind: StepKind
     because: list[str]

@@ -58,7 +58,9 @@ def _why_not(rung: Action, facts: Facts, policy: PolicySettings) -> str:
     if rung.value in facts.skipped_steps:
         return "a person said to skip it"
     if rung is Action.RESET_GPU and facts.node.instance_type not in policy.reset_capable_types:
-        return f"not known to work on {facts.node.instance_type or 'this instance type'}; switch it on in policy.reset_capable_types"
+        return (
+            f"not known to work on {facts.node.instance_type or 'this instance type'}; switch it on in policy.reset_capable_types"
+        )
     if rung not in DISRUPTIVE:
         return ""
     return _over_budget(facts, policy) or _repeated(rung, facts, policy)
@@ -73,11 +75,13 @@ def _over_budget(facts: Facts, policy: PolicySettings) -> str:
     ]
     spent = len(recent) + sum(1 for one in facts.taken if one.rung in DISRUPTIVE)
     if spent >= policy.attempts_per_node:
-        return f"{spent} disruptive attempts on this node within {policy.attempts_window_h:g} h, the limit is {policy.attempts_per_node}"
+        limit = policy.attempts_per_node
+        return f"{spent} disruptive attempts on this node within {policy.attempts_window_h:g} h, the limit is {limit}"
     serial = facts.opinion.gpu.serial if facts.opinion else ""
     same_gpu = [one for one in recent if serial and one.gpu_serial == serial]
     if len(same_gpu) >= policy.attempts_per_gpu:
-        return f"GPU {serial} was treated {len(same_gpu)} times within {policy.attempts_window_h:g} h, the limit is {policy.attempts_per_gpu}"
+        limit = policy.attempts_per_gpu
+        return f"GPU {serial} was treated {len(same_gpu)} times within {policy.attempts_window_h:g} h, the limit is {limit}"
     return ""
 
 
@@ -85,7 +89,9 @@ def _repeated(rung: Action, facts: Facts, policy: PolicySettings) -> str:
     window = timedelta(hours=policy.repeat_window_h)
     for past in facts.record.attempts:
         if past.rung is rung and facts.now - past.at <= window and _same_fault(past, facts) and past.incident != facts.run:
-            return f"the same fault came back within {policy.repeat_window_h:g} h of it ({past.at:%Y-%m-%d %H:%M} UTC): one rung up"
+            return (
+                f"the same fault came back within {policy.repeat_window_h:g} h of it ({past.at:%Y-%m-%d %H:%M} UTC): one rung up"
+            )
     return ""
 
 

@@ -52,18 +52,23 @@ def _look_first(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | No
     unread = facts.examination.verdict is Verdict.UNKNOWN
     if unread and not facts.disrupted and facts.unreadable_probes < policy.confirm_attempts:
         count = f"look {facts.unreadable_probes + 1} of {policy.confirm_attempts}"
-        return Step(kind=StepKind.EXAMINE, because=[f"the node could not be read ({count}): unknown is neither healthy nor broken"])
+        return Step(
+            kind=StepKind.EXAMINE, because=[f"the node could not be read ({count}): unknown is neither healthy nor broken"]
+        )
     return None
 
 
 def _nothing_wrong(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
-    assert facts.examination and facts.opinion
+    assert facts.examination
+    assert facts.opinion
     if facts.quarantined or facts.disrupted or facts.job_told:
         return None
     if facts.examination.verdict is Verdict.UNKNOWN and facts.examination.reachable:
         return _page_and_close(facts, "the monitor failed, which says nothing about the node; nothing was done", "monitor failed")
     if facts.opinion.action is Action.NONE:
-        return Step(kind=StepKind.CLOSE, outcome="nothing found", because=[*facts.opinion.because, "no finding asks for an action"])
+        return Step(
+            kind=StepKind.CLOSE, outcome="nothing found", because=[*facts.opinion.because, "no finding asks for an action"]
+        )
     return None
 
 
@@ -103,7 +108,8 @@ def _restart_the_job(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step
     if not facts.job_told:
         gate = _gate(Action.RESTART_JOB, facts, policy)
         return gate or Step(
-            kind=StepKind.TELL_JOB, because=[*facts.opinion.because, f"the GPU is usable: restart {facts.job}, gated by a burn-in"]
+            kind=StepKind.TELL_JOB,
+            because=[*facts.opinion.because, f"the GPU is usable: restart {facts.job}, gated by a burn-in"],
         )
     if not facts.job_done:
         return _await_job(facts, policy)
@@ -114,11 +120,15 @@ def _quarantine(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | No
     if facts.quarantined or facts.back_in_service:
         return None
     if facts.storm:
-        return _page_and_close(facts, facts.storm, "part of a storm", "one event shows on many nodes: no node is disrupted for it")
+        return _page_and_close(
+            facts, facts.storm, "part of a storm", "one event shows on many nodes: no node is disrupted for it"
+        )
     if facts.refused:
         return _page_and_close(facts, facts.refused, "escalated", "the node was left in service")
     if not facts.quarantine_room:
-        return Step(kind=StepKind.ASK_LEAVE, because=["quarantine takes a node out: ask whether it is alone and whether there is room"])
+        return Step(
+            kind=StepKind.ASK_LEAVE, because=["quarantine takes a node out: ask whether it is alone and whether there is room"]
+        )
     assert facts.opinion
     return Step(kind=StepKind.QUARANTINE, because=[*facts.opinion.because, "no new work on a suspect node; nothing is evicted"])
 
@@ -149,7 +159,9 @@ def _resume_first(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | 
     gate = _gate(Action.REPLACE_NODE, facts, policy)
     if gate is not None:
         return gate if in_place is None else None
-    because = "a job waits: swap in a spare first, repair afterwards" if in_place else "nothing in place can mend this fault: replace"
+    because = (
+        "a job waits: swap in a spare first, repair afterwards" if in_place else "nothing in place can mend this fault: replace"
+    )
     return Step(kind=StepKind.REPLACE, because=[because, *rungs.refused], deadline_s=policy.replace_deadline_s)
 
 
@@ -178,11 +190,15 @@ def _repaired(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None
         return None
     passed = ["the deep re-test passed", *facts.retest_because]
     if facts.job and not facts.job_answered:
-        return Step(kind=StepKind.BACK_IN_SERVICE, because=[*passed, f"{facts.job} waits for this node; its burn-in is the last gate"])
+        return Step(
+            kind=StepKind.BACK_IN_SERVICE, because=[*passed, f"{facts.job} waits for this node; its burn-in is the last gate"]
+        )
     if facts.back_in_service:
         return None
     if not facts.job and facts.burn_in_passed is None:
-        return Step(kind=StepKind.BURN_IN, because=[*passed, "no job will burn it in: do it here"], deadline_s=policy.retest_deadline_s)
+        return Step(
+            kind=StepKind.BURN_IN, because=[*passed, "no job will burn it in: do it here"], deadline_s=policy.retest_deadline_s
+        )
     if facts.burn_in_passed is False:
         return None
     if facts.settled:
@@ -200,7 +216,9 @@ def _next_rung(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | Non
         return None
     seen = facts.examination
     if seen and seen.reachable and seen.verdict is Verdict.UNKNOWN and not facts.disrupted:
-        return _ask(facts, policy, "the evidence could not be read again; unknown is no ground for a disruptive step", "evidence unknown")
+        return _ask(
+            facts, policy, "the evidence could not be read again; unknown is no ground for a disruptive step", "evidence unknown"
+        )
     because = [*(facts.opinion.because if facts.opinion else []), *rungs.refused]
     if facts.job and not facts.job_answered:
         because.insert(0, _why_in_place(facts, policy))
@@ -224,7 +242,10 @@ def _cannot_mend(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | N
         return Step(kind=StepKind.GIVE_UP_NODE, because=[f"nothing comes in place of {facts.node.name}: {why}", *rungs.refused])
     if facts.settled:
         return None
-    return Step(kind=StepKind.RETIRE, because=["no rung in place is left: the node stays quarantined and a person is paged", *rungs.refused])
+    return Step(
+        kind=StepKind.RETIRE,
+        because=["no rung in place is left: the node stays quarantined and a person is paged", *rungs.refused],
+    )
 
 
 def _close(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
@@ -266,15 +287,22 @@ def _gate(rung: Action, facts: Facts, policy: PolicySettings) -> Step | None:
 
 def _ask(facts: Facts, policy: PolicySettings, why: str, page: str, rung: Action | None = None) -> Step:
     if facts.asked_since is not None and facts.now - facts.asked_since > timedelta(seconds=policy.person_deadline_s):
-        return Step(kind=StepKind.CLOSE, outcome="escalated", because=[f"nobody answered: {why}", "the quarantine stays"], page=why)
+        return Step(
+            kind=StepKind.CLOSE, outcome="escalated", because=[f"nobody answered: {why}", "the quarantine stays"], page=why
+        )
     return Step(
-        kind=StepKind.ASK_PERSON, rung=rung, because=[why, *(facts.opinion.because if facts.opinion else [])], page=page,
+        kind=StepKind.ASK_PERSON,
+        rung=rung,
+        because=[why, *(facts.opinion.because if facts.opinion else [])],
+        page=page,
         deadline_s=policy.approval_page_again_s,
     )
 
 
 def _await_job(facts: Facts, policy: PolicySettings) -> Step:
-    return Step(kind=StepKind.AWAIT_JOB, because=[f"{facts.job} burns in its nodes and resumes"], deadline_s=policy.job_deadline_s)
+    return Step(
+        kind=StepKind.AWAIT_JOB, because=[f"{facts.job} burns in its nodes and resumes"], deadline_s=policy.job_deadline_s
+    )
 
 
 def _page_and_close(facts: Facts, why: str, outcome: str, *more: str) -> Step:

@@ -1,0 +1,154 @@
+"""The books of Cluster: never more out than allowed, never a spare twice, never recovery blocked."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from activities.host_memory import Freeze
+from activities.inventory import Node
+from tests.decisions.situations import NOW
+from workflows.decisions import cluster_book as book
+from workflows.decisions.settings import ClusterSettings
+from workflows.messages import Alone, Answer, Ask, AskKind, ClusterState, Grant
+
+LIMITS = ClusterSettings()
+SPARES = [
+    Node(instance_id=f"i-s{number}", name=f"spare-{number}", role="spare", zone="a", spine=f"r{number}") for number in (1, 2)
+]
+
+
+def ask(node: str, kind: AskKind = AskKind.NODE_OUT, request: str = "", fault: str = "gpu_lost") -> Ask:
+    """One ask of one node."""
+    return Ask(
+        request_id=request or f"{node}/{kind.value}",
+        asker=f"incident/{node}",
+        kind=kind,
+        instance_id=node,
+        fault_class=fault,
+        zone="a",
+    )
+
+
+def judge(state: ClusterState, *asks: Ask, limits: ClusterSettings = LIMITS) -> book.Judgement:
+    """Judge at a fixed time."""
+    return book.judge_asks(state, list(asks), SPARES, limits, NOW.isoformat())
+
+
+def only(judged: book.Judgement) -> Answer:
+    """The one answer."""
+    ((_, answer),) = judged.answers
+    return answer
+
+
+def test_asking_again_with_the_same_id_gets_the_same_grant_and_no_second_one() -> None:
+    first = judge(ClusterState(fleet=20), ask("i-1"))
+    again = judge(first.state, ask("i-1"))
+    assert only(first).granted
+    assert only(again).granted
+    assert len(again.state.grants) == 1
+
+
+def test_the_third_node_waits_until_one_comes_back() -> None:
+    state = judge(ClusterState(fleet=20), ask("i-1"), ask("i-2"), ask("i-3")).state
+    assert [grant.instance_id for grant in state.grants] == ["i-1", "i-2"]
+    assert [waiting.instance_id for waiting in state.queue] == ["i-3"]
+    later = judge(book.give_back(state, ["i-1/node_out"]))
+    assert only(later).granted
+    assert not later.state.queue
+
+
+def test_a_small_cluster_may_still_have_one_node_out() -> None:
+    judged = judge(ClusterState(fleet=3), ask("i-1"), ask("i-2"))
+    assert [answer.granted for _, answer in judged.answers] == [True, False]
+
+
+def test_one_fault_on_many_nodes_is_a_storm_and_takes_none_of_the_late_ones_out() -> None:
+    judged = judge(ClusterState(fleet=10), *(ask(f"i-{number}", fault="application") for number in range(6)))
+    assert [answer.alone for _, answer in judged.answers][3:] == [Alone.STORM] * 3
+    assert len(judged.state.grants) <= LIMITS.max_nodes_out
+
+
+def test_a_spare_is_leased_once() -> None:
+    judged = judge(ClusterState(fleet=10), *(ask(f"i-{number}", AskKind.SPARE) for number in range(3)))
+    leased = [answer.spare.instance_id for _, answer in judged.answers if answer.spare]
+    assert sorted(leased) == ["i-s1", "i-s2"]
+    assert not judged.answers[-1][1].granted
+    assert "leased" in judged.answers[-1][1].reason
+
+
+def test_the_nearest_spare_is_chosen_and_a_farther_one_says_so() -> None:
+    near = ask("i-1", AskKind.SPARE).model_copy(update={"spine": "r2"})
+    answer = only(judge(ClusterState(fleet=10), near))
+    assert answer.spare is not None
+    assert answer.spare.name == "spare-2"
+    far = only(judge(ClusterState(fleet=10), near.model_copy(update={"spine": "r9"})))
+    assert "another spine" in far.reason
+
+
+def test_a_freeze_stops_new_disruption_and_never_a_lease() -> None:
+    frozen = book.freeze(ClusterState(fleet=10), Freeze(scope="cluster", until=NOW + timedelta(hours=1), who="ann", why="demo"))
+    judged = judge(frozen, ask("i-1"), ask("i-1", AskKind.REPAIR_SLOT), ask("i-1", AskKind.SPARE))
+    assert [answer.granted for _, answer in judged.answers] == [False, False, True]
+    assert "ann" in judged.answers[0][1].reason
+    thawed = judge(book.thaw(judged.state, "cluster"))
+    assert all(answer.granted for _, answer in thawed.answers)
+
+
+def test_a_freeze_ends_by_itself() -> None:
+    over = book.freeze(ClusterState(fleet=10), Freeze(scope="cluster", until=NOW - timedelta(seconds=1), who="ann", why=""))
+    assert only(judge(over, ask("i-1"))).granted
+
+
+def test_a_late_give_back_of_an_earlier_incident_does_not_free_the_present_one() -> None:
+    state = judge(ClusterState(fleet=20), ask("i-1", request="earlier")).state
+    state = judge(state, ask("i-1", request="present")).state
+    state = book.give_back(state, ["earlier"])
+    assert [grant.request_id for grant in state.grants] == ["present"]
+
+
+def test_what_a_holder_says_it_holds_is_booked_once() -> None:
+    grant = Grant(request_id="r", asker="incident/i-1", kind=AskKind.SPARE, instance_id="i-1", spare_id="i-s1", granted_at=NOW)
+    state = book.book_holding(book.book_holding(ClusterState(fleet=9), [grant]), [grant])
+    assert state.grants == [grant]
+    answer = only(judge(state, ask("i-2", AskKind.SPARE)))
+    assert answer.spare is not None
+    assert answer.spare.instance_id == "i-s2"
+
+
+class Books(RuleBasedStateMachine):
+    """Asks, returns, freezes and repeats in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = ClusterState(fleet=20)
+        self.asked = 0
+
+    @rule(node=st.integers(0, 9), kind=st.sampled_from(list(AskKind)))
+    def ask(self, node: int, kind: AskKind) -> None:
+        self.asked += 1
+        self.state = judge(self.state, ask(f"i-{node}", kind, request=f"r{self.asked}", fault=f"class-{node}")).state
+
+    @rule(which=st.integers(0, 50))
+    def give_back(self, which: int) -> None:
+        self.state = judge(book.give_back(self.state, [f"r{which}"])).state
+
+    @rule(frozen=st.booleans())
+    def freeze_or_thaw(self, frozen: bool) -> None:
+        change = Freeze(scope="cluster", until=NOW + timedelta(hours=1), who="ann", why="")
+        self.state = book.freeze(self.state, change) if frozen else book.thaw(self.state, "cluster")
+
+    @invariant()
+    def never_more_out_than_allowed(self) -> None:
+        for kind, limit in ((AskKind.NODE_OUT, LIMITS.max_nodes_out), (AskKind.REPAIR_SLOT, LIMITS.max_repairs)):
+            assert len({grant.instance_id for grant in self.state.grants if grant.kind is kind}) <= limit
+
+    @invariant()
+    def never_a_spare_with_two_holders(self) -> None:
+        leased = [grant.spare_id for grant in self.state.grants if grant.kind is AskKind.SPARE]
+        assert len(leased) == len(set(leased))
+
+
+TestBooks = Books.TestCase

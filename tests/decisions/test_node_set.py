@@ -1,0 +1,81 @@
+"""The books of a job's node set: nobody comes in who was not asked for, nobody is counted twice."""
+
+from __future__ import annotations
+
+from activities.incidents import NodeGivenUp, NodeIn, NodeOut
+from workflows.decisions.node_set import NodeSet
+
+
+def node_out(number: int, token: str = "first", restart_only: bool = False) -> NodeOut:
+    """node-`number` is out."""
+    return NodeOut(
+        incident=f"incident/i-{number}",
+        instance_id=f"i-{number}",
+        node_name=f"node-{number}",
+        reason="XID 79",
+        token=token,
+        restart_only=restart_only,
+    )
+
+
+def node_in(replaces: int, name: str) -> NodeIn:
+    """`name` comes in for node-`replaces`."""
+    return NodeIn(incident=f"incident/i-{replaces}", instance_id=f"i-of-{name}", node_name=name, replaces=f"i-{replaces}")
+
+
+def job_set() -> NodeSet:
+    """The node set of a job on node-1 to node-4."""
+    books = NodeSet()
+    books.begin(["node-1", "node-2", "node-3", "node-4"])
+    return books
+
+
+def test_a_spare_takes_the_place_of_the_node_that_is_out() -> None:
+    books = job_set()
+    books.out(node_out(2))
+    assert books.unanswered() == ["node-2"]
+    books.come_in(node_in(2, "spare-1"))
+    assert books.nodes() == ["node-1", "spare-1", "node-3", "node-4"]
+    assert books.unanswered() == []
+
+
+def test_a_repeated_message_is_no_second_time_out_but_a_new_one_is() -> None:
+    books = job_set()
+    books.out(node_out(2))
+    books.come_in(node_in(2, "node-2"))
+    books.out(node_out(2))
+    assert books.unanswered() == []
+    books.out(node_out(2, token="second"))
+    assert books.unanswered() == ["node-2"]
+
+
+def test_an_answer_that_nobody_waits_for_changes_nothing() -> None:
+    books = job_set()
+    books.come_in(node_in(3, "spare-1"))
+    assert books.nodes() == ["node-1", "node-2", "node-3", "node-4"]
+
+
+def test_a_restart_owes_no_node() -> None:
+    books = job_set()
+    books.out(node_out(1, restart_only=True))
+    assert books.unanswered() == []
+    assert books.incidents() == ["incident/i-1"]
+
+
+def test_a_spare_that_failed_its_burn_in_leaves_its_place_open_again() -> None:
+    books = job_set()
+    books.out(node_out(2))
+    books.come_in(node_in(2, "spare-1"))
+    supplier = books.supplied_by("i-of-spare-1")
+    assert supplier is not None
+    assert supplier.incident == "incident/i-2"
+    books.await_answer("i-of-spare-1", "spare-1")
+    assert books.unanswered() == ["node-2"]
+
+
+def test_a_node_given_up_is_no_longer_waited_for() -> None:
+    books = job_set()
+    books.out(node_out(2))
+    books.give_up(NodeGivenUp(incident="incident/i-2", instance_id="i-2", reason="no spare"))
+    assert books.unanswered() == []
+    assert books.given_up == ["node-2: no spare"]
