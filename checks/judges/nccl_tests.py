@@ -26,7 +26,7 @@ _SOCKETS = re.compile(r"Using network Socket|Selected [Pp]rovider is (?:tcp|udp|
 _TIMEOUT = re.compile(r"(\S+): Test timeout \(\d+s\)")
 _GPU_ERROR = re.compile(r"Cuda failure|CUDA failure|CUDA error|uncorrectable ECC|unspecified launch failure|fell off the bus")
 _NETWORK_ERROR = re.compile(
-    r"NET/(?:IB|OFI|Socket).{0,40}(?:WARN|completion|[Ff]ailed|error)|WARN NET/|remote process exited or there was a network error"
+    r"NET/(?:IB|OFI|Socket).{0,40}(?:WARN|completion|[Ff]ailed|error)|WARN NET/|remote process exited or there was a network"
     r"|Connection (?:refused|reset|closed)|lost communication with a remote daemon|No route to host"
 )
 _LAUNCH_ERROR = re.compile(

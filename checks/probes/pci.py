@@ -1,0 +1,94 @@
+"""GPUs as the PCI bus lists them, compared with what NVML counts and what the instance type has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional
+
+from checks.catalog import expected_gpus
+from checks.host import Host
+from checks.model import Action, Finding, GpuRef, Verdict
+from checks.pci_address import canonical
+from checks.probes.readings import NvmlState
+
+DEVICES = "/sys/bus/pci/devices"
+NVIDIA = "0x10de"
+GPU_CLASSES = ("0x0300", "0x0302")
+"""PCI classes of a GPU: VGA and 3D controller; NVSwitches have another. Source: PCI code and ID assignment specification."""
+
+
+@dataclass(frozen=True)
+class PciGpus:
+    """GPUs on the bus. `readable` is False where sysfs is missing; `dead` are those whose configuration space reads all ones."""
+
+    readable: bool
+    addresses: tuple[str, ...] = ()
+    dead: tuple[str, ...] = ()
+
+
+def read_pci(host: Host) -> PciGpus:
+    """List the GPUs on the bus."""
+    names = host.list(DEVICES)
+    if names is None:
+        return PciGpus(False)
+    addresses, dead = [], []
+    for name in names:
+        if host.read_text(f"{DEVICES}/{name}/vendor") != NVIDIA:
+            continue
+        if not (host.read_text(f"{DEVICES}/{name}/class") or "").startswith(GPU_CLASSES):
+            continue
+        addresses.append(canonical(name))
+        # A device that is gone answers every read with ones, while sysfs still shows the values it had.
+        if host.read_bytes(f"{DEVICES}/{name}/config", 4) == b"\xff\xff\xff\xff":
+            dead.append(canonical(name))
+    return PciGpus(True, tuple(addresses), tuple(dead))
+
+
+def judge_pci(pci: PciGpus, nvml: NvmlState, instance_type: str, expected_override: int, at: float) -> list[Finding]:
+    """Compare the counts. A GPU can be gone without any XID, so a missing one is a finding of its own."""
+    if not pci.readable:
+        return [Finding("gpu_count", Verdict.UNKNOWN, f"the PCI bus could not be listed ({DEVICES})", seen_at=at)]
+    expected = expected_override or expected_gpus(instance_type)
+    counted = len(nvml.gpus) if nvml.outcome == "read" else None
+    evidence = (
+        f"PCI {len(pci.addresses)}, NVML {_words(counted)}, expected {_words(expected)} ({instance_type or 'type not known'})"
+    )
+    findings = [
+        Finding(
+            "pci_dead",
+            Verdict.CRITICAL,
+            f"the GPU at {address} does not answer on PCIe",
+            "config space reads all ones",
+            at,
+            Action.REBOOT_NODE,
+            None,
+            GpuRef(pci=address),
+        )
+        for address in pci.dead
+    ]
+    seen = len(pci.addresses) if counted is None else min(counted, len(pci.addresses))
+    wanted = max(len(pci.addresses), expected or 0)
+    if seen < wanted:
+        summary = f"{seen} of {wanted} GPUs are there"
+        missing = _missing(pci, nvml)
+        findings.append(Finding("gpu_count", Verdict.CRITICAL, summary, evidence, at, Action.REBOOT_NODE, None, missing))
+    elif wanted == 0:
+        findings.append(
+            Finding("gpu_count", Verdict.UNKNOWN, "no GPU is on the bus and none is known to belong there", evidence, at)
+        )
+    else:
+        findings.append(Finding("gpu_count", Verdict.OK, f"all {seen} GPUs are there", evidence, at))
+    return findings
+
+
+def _words(count: Optional[int]) -> str:
+    return "not known" if count is None else str(count)
+
+
+def _missing(pci: PciGpus, nvml: NvmlState) -> Optional[GpuRef]:
+    """Name the GPU that NVML misses, where it is exactly one."""
+    if nvml.outcome != "read":
+        return None
+    answered = {canonical(gpu.get("pci").text()) for gpu in nvml.gpus}
+    missing = [address for address in pci.addresses if address not in answered]
+    return GpuRef(pci=missing[0]) if len(missing) == 1 else None

@@ -1,0 +1,97 @@
+"""One look at a node: kernel log, PCI bus, NVML and host, joined into one report with a diagnosis."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+from checks.diagnosis import Hardware, Timing, current_events, diagnose
+from checks.document import GpuProcess, ProbeReport
+from checks.host import Host
+from checks.model import GpuRef
+from checks.probes.host_state import judge_host, read_host
+from checks.probes.kernel_events import KernelLog, judge_kernel_log, read_kernel_log
+from checks.probes.nvml import read_nvml
+from checks.probes.nvml_findings import gpu_ref, judge_nvml
+from checks.probes.pci import PciGpus, judge_pci, read_pci
+from checks.probes.readings import NvmlState
+from checks.thresholds import Thresholds
+
+
+@dataclass(frozen=True)
+class ProbeOptions:
+    """How to look. `deep` adds every reading to the document; `settling_s` and `after_s` are as in `checks.diagnosis.Timing`."""
+
+    deep: bool = False
+    settling_s: float = 0.0
+    after_s: Optional[float] = None
+    no_nvml: bool = False
+    instance_type: str = ""
+    thresholds: Thresholds = Thresholds()  # noqa: RUF009 - frozen, so safely shared
+
+
+def probe(
+    host: Host,
+    options: ProbeOptions,
+    read_gpus: Callable[[float], NvmlState] = read_nvml,
+    clock: Callable[[], float] = time.time,
+) -> ProbeReport:
+    """Look at the node once. Passive: opens NVML briefly, and not at all after an XID that says it would hang."""
+    limits = options.thresholds
+    at = clock()
+    state = read_host(host)
+    log = read_kernel_log(host, limits.command_deadline_s)
+    pci = read_pci(host)
+    nvml = _read_nvml(log, options, read_gpus)
+    instance_type = options.instance_type or state.instance_type
+    hardware = Hardware(instance_type, _gpus(nvml, pci, log))
+    timing = Timing(at, state.uptime_s, options.settling_s, options.after_s, limits.event_age_s)
+    findings = (
+        *judge_host(state, limits.min_memory_percent, at),
+        *judge_kernel_log(log, current_events(log.events, timing), hardware, timing.booted_at or at, at),
+        *judge_pci(pci, nvml, instance_type, int(limits.expected_gpus), at),
+        *judge_nvml(nvml, at),
+    )
+    return ProbeReport(
+        boot_id=state.boot_id,
+        uptime_s=state.uptime_s,
+        taken_at=at,
+        instance_type=instance_type,
+        gpus=hardware.gpus,
+        gpu_processes=_processes(nvml, host),
+        findings=findings,
+        events=log.events,
+        diagnosis=diagnose(findings, log.events, timing=timing, hardware=hardware),
+        readings=nvml.to_json() if options.deep else None,
+    )
+
+
+def _read_nvml(log: KernelLog, options: ProbeOptions, read_gpus: Callable[[float], NvmlState]) -> NvmlState:
+    unsafe = log.nvml_is_unsafe
+    if unsafe:
+        return NvmlState("skipped", f"not asked, because this boot has {unsafe}, after which NVML hangs until a reboot")
+    if options.no_nvml:
+        return NvmlState("skipped", "not asked, as the caller wished")
+    return read_gpus(options.thresholds.nvml_deadline_s)
+
+
+def _gpus(nvml: NvmlState, pci: PciGpus, log: KernelLog) -> tuple[GpuRef, ...]:
+    """Return what is known of every GPU: NVML's identities first, and what only the bus lists after them."""
+    read = [gpu_ref(gpu) for gpu in nvml.gpus]
+    addresses = {gpu.pci for gpu in read}
+    uuids = dict(log.uuids)
+    return (*read, *(GpuRef(uuid=uuids.get(address, ""), pci=address) for address in pci.addresses if address not in addresses))
+
+
+def _processes(nvml: NvmlState, host: Host) -> Optional[tuple[GpuProcess, ...]]:
+    """Return the processes on all GPUs, None where one GPU could not say: an unread GPU is not a free one."""
+    if nvml.outcome != "read":
+        return None
+    processes = []
+    for gpu in nvml.gpus:
+        reading = gpu.get("process_ids")
+        if reading.state != "ok":
+            return None
+        processes += [GpuProcess(pid, gpu.index, host.read_text(f"/proc/{pid}/comm") or "") for pid in reading.value]
+    return tuple(processes)

@@ -1,0 +1,63 @@
+"""The command that runs on a node: `run_checks.py probe` prints one JSON document and exits with its verdict's status."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Optional
+
+from checks.host import Host
+from checks.probes.probe import ProbeOptions, probe
+from checks.thresholds import BadThreshold, read_thresholds
+
+WRONG_USAGE = 64
+"""Exit status for a wrong command line, as sysexits.h has it; 2 would read as CRITICAL."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.print_usage(sys.stderr)
+        self.exit(WRONG_USAGE, f"{self.prog}: {message}\n")
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Run one check and return its exit status: 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN, 64 wrong usage."""
+    given = _parser().parse_args(arguments)
+    try:
+        thresholds = read_thresholds(given.thresholds)
+    except BadThreshold as error:
+        sys.stderr.write(f"run_checks.py: {error}\n")
+        return WRONG_USAGE
+    options = ProbeOptions(
+        deep=given.depth == "deep",
+        settling_s=given.settling_s,
+        after_s=given.after_s,
+        no_nvml=given.no_nvml,
+        instance_type=given.instance_type,
+        thresholds=thresholds,
+    )
+    report = probe(Host(), options)
+    json.dump(report.to_json(), sys.stdout, separators=(",", ":"))
+    sys.stdout.write("\n")
+    return report.verdict.exit_status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="run_checks.py", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    command = commands.add_parser("probe", help="look at this node once and print what is seen as one JSON document")
+    command.add_argument("--depth", choices=("quick", "deep"), default="quick", help="deep adds every reading to the document")
+    command.add_argument(
+        "--settling-s", type=float, default=0.0, help="link training lines of so many seconds after boot do not count"
+    )
+    command.add_argument("--after-s", type=float, help="kernel lines up to so many seconds after boot were dealt with before")
+    command.add_argument("--no-nvml", action="store_true", help="do not touch NVML")
+    command.add_argument("--instance-type", default="", help="EC2 instance type, where the node itself does not say it")
+    command.add_argument("--thresholds", default="", metavar="JSON", help="overrides of thresholds, as a JSON object")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
