@@ -52,7 +52,7 @@ def _compare(registered: dict[str, int]) -> list[str]:
 
 
 async def register_attributes(client: Client) -> list[str]:
-    """Register what is not there; return what is still wrong, one line each (where another system manages attributes, all of them)."""
+    """Register what is not there; return what is still wrong, one line each."""
     listed = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
     absent = {name: _TYPES[kind] for name, kind in SEARCH_ATTRIBUTES.items() if name not in listed.custom_attributes}
     if absent:

@@ -41,7 +41,7 @@ PLUGIN = SimplePlugin("hotspare", data_converter=pydantic_data_converter, workfl
 
 @functools.cache
 def runtime(metrics_address: str = "") -> Runtime:
-    """Return the process's one SDK runtime. Core logs by itself to stdout, which would break `--json`, so its log is forwarded."""
+    """Return the process's one SDK runtime. Core logs to stdout, which would break `--json`, so its log is forwarded."""
     forwarding = LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
     return Runtime(
         telemetry=TelemetryConfig(

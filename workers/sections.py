@@ -23,7 +23,7 @@ class NameSettings(Section):
 
 
 class TemporalSettings(Section):
-    """Links into the Temporal UI. Address, namespace, keys come only from TEMPORAL_* variables or the temporal.toml of the temporal CLI."""
+    """Links into the Temporal UI. Address, namespace and keys come from TEMPORAL_* variables or `temporal.toml` alone."""
 
     ui_url: str = Field("", description="Address of the Temporal UI, for links in pages and answers; empty: no links")
 
@@ -31,22 +31,32 @@ class TemporalSettings(Section):
 class ChecksSettings(Section):
     """Thresholds of the node checks."""
 
-    thresholds: dict[str, float] = Field({}, description="Own thresholds of the probe, by name, over the shipped ones (checks/README.md)")
+    thresholds: dict[str, float] = Field(
+        {}, description="Own thresholds of the probe, by name, over the shipped ones (checks/README.md)"
+    )
 
 
 class WorkerSettings(Section):
     """Threads and waiting times of the worker process. One thread is held by each activity that runs."""
 
-    aws_threads: int = Field(16, ge=1, description="Threads of queue hotspare-aws. Hotspare default: below EC2's bucket of mutating calls")
-    ssh_threads: int = Field(32, ge=1, description="Threads of queue hotspare-ssh. Hotspare default: most incidents worked on at once")
+    aws_threads: int = Field(
+        16, ge=1, description="Threads of queue hotspare-aws. Hotspare default: below EC2's bucket of mutating calls"
+    )
+    ssh_threads: int = Field(
+        32, ge=1, description="Threads of queue hotspare-ssh. Hotspare default: most incidents worked on at once"
+    )
     ssh_slow_threads: int = Field(32, ge=1, description="Threads of queue hotspare-ssh-slow. Hotspare default")
     notify_threads: int = Field(4, ge=1, description="Threads of queue hotspare-notify. Hotspare default")
     control_threads: int = Field(8, ge=1, description="Threads for the activities of queue hotspare. Hotspare default")
     shutdown_grace_s: float = Field(
-        20.0, ge=0, description="Seconds that running activities get to end when the process is told to stop. Measured: with 20 s of grace "
+        20.0,
+        ge=0,
+        description="Seconds that running activities get to end when the process is told to stop. Measured: with 20 s of grace "
         "an interrupted 8-s activity ended in place instead of beginning again",
     )
-    metrics_address: str = Field("", description="host:port on which Temporal's own metrics are served for Prometheus; empty: not served")
+    metrics_address: str = Field(
+        "", description="host:port on which Temporal's own metrics are served for Prometheus; empty: not served"
+    )
 
 
 class WatcherSettings(Section):
@@ -54,16 +64,24 @@ class WatcherSettings(Section):
 
     cursors: Path = Field(Path("cursors.json"), description="File of how far each node's log has been read and reported")
     first_connect_max_age_s: float = Field(
-        600.0, ge=0, description="On the first connection to a node, older lines are history and not reported. Hotspare default: 10 min"
+        600.0,
+        ge=0,
+        description="On the first connection to a node, older lines are history and not reported. Hotspare default: 10 min",
     )
     repeat_s: float = Field(
-        30.0, ge=0, description="The same class of fault on the same node is reported at most once in so many seconds, with a count. "
+        30.0,
+        ge=0,
+        description="The same class of fault on the same node is reported at most once in so many seconds, with a count. "
         "Hotspare default: a burst is one event; NVSentinel folds over 180 s",
     )
     reconnect_min_s: float = Field(0.5, gt=0, description="First wait before connecting again. Hotspare default")
-    reconnect_max_s: float = Field(30.0, gt=0, description="Longest wait before connecting again. Hotspare default: a reboot takes minutes")
+    reconnect_max_s: float = Field(
+        30.0, gt=0, description="Longest wait before connecting again. Hotspare default: a reboot takes minutes"
+    )
     refresh_s: float = Field(30.0, gt=0, description="Between looks at the inventory for new and gone nodes. Hotspare default")
-    confirm_timeout_s: float = Field(10.0, gt=0, description="How long one report may wait for the server's word before it is sent again")
+    confirm_timeout_s: float = Field(
+        10.0, gt=0, description="How long one report may wait for the server's word before it is sent again"
+    )
 
 
 DEFAULT_NODE_LABELS = ["instance_id", "node", "Hostname", "hostname", "instance"]
@@ -74,7 +92,9 @@ class IntakeMapping(Section):
     """Which label (or, where there is no such label, annotation) of an alert says what; the first that is present counts."""
 
     node: list[str] = Field(DEFAULT_NODE_LABELS, min_length=1, description="The node's alias")
-    xid: list[str] = Field(["xid", "err_code"], description="XID code. Source: err_code is dcgm-exporter's label of DCGM_FI_DEV_XID_ERRORS")
+    xid: list[str] = Field(
+        ["xid", "err_code"], description="XID code. Source: err_code is dcgm-exporter's label of DCGM_FI_DEV_XID_ERRORS"
+    )
     gpu_index: list[str] = Field(["gpu"], description="GPU index as DCGM counts")
     gpu_uuid: list[str] = Field(["UUID", "uuid", "gpu_uuid"], description="GPU UUID")
     gpu_pci: list[str] = Field(["pci_bus_id"], description="PCI bus id")
@@ -87,12 +107,18 @@ class IntakeSettings(Section):
     host: str = Field("127.0.0.1", description="Address to listen on")
     port: int = Field(9099, ge=0, le=65535, description="Port to listen on; 0: a free one, which is printed")
     token_file: Path = Field(Path("intake.token"), description="File with the bearer token that senders must show")
-    max_body_bytes: int = Field(1_000_000, gt=0, description="Larger requests are refused with 413. Hotspare default: 1 MB is over 1,000 alerts")
+    max_body_bytes: int = Field(
+        1_000_000, gt=0, description="Larger requests are refused with 413. Hotspare default: 1 MB is over 1,000 alerts"
+    )
     confirm_timeout_s: float = Field(
-        5.0, gt=0, description="How long one alert may wait for Temporal's word before the answer is 503. Hotspare default: below the "
+        5.0,
+        gt=0,
+        description="How long one alert may wait for Temporal's word before the answer is 503. Hotspare default: below the "
         "10 s that Alertmanager gives a webhook at least",
     )
-    repeat_s: float = Field(60.0, ge=0, description="The same alert of the same node is handed on at most once in so many seconds. Hotspare default")
+    repeat_s: float = Field(
+        60.0, ge=0, description="The same alert of the same node is handed on at most once in so many seconds. Hotspare default"
+    )
     unknown_page_again_s: float = Field(
         3600.0, ge=0, description="An alert that names no known node pages a person at most once in so many seconds, per name"
     )

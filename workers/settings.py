@@ -88,7 +88,7 @@ def load_settings(config: Path | None = None) -> Settings:
 
 
 def find_config(config: Path | None = None) -> Path:
-    """Return the settings file: the given one, $HOTSPARE_CONFIG, ./hotspare.toml, /etc/hotspare/hotspare.toml. Raises SettingsError."""
+    """Return the file: given, $HOTSPARE_CONFIG, ./hotspare.toml, /etc/hotspare/hotspare.toml. Raises SettingsError."""
     named = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
     if named is not None:
         if named.is_file():
@@ -104,7 +104,7 @@ def find_config(config: Path | None = None) -> Path:
 
 
 def parse_settings(table: dict[str, Any], file: Path) -> Settings:
-    """Check a TOML table; paths in it become absolute, relative to the file's folder. Raises SettingsError listing every mistake."""
+    """Check a TOML table; paths in it are relative to the file's folder. Raises SettingsError listing every mistake."""
     try:
         if "file" in table:
             raise SettingsError(f"{file}: file: unknown key; top-level tables are {_names(Settings)}")

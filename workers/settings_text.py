@@ -77,7 +77,9 @@ def commented_file(given: dict[str, dict[str, Any]]) -> str:
         for entry in table.entries:
             lines += [f"#   {line}" for line in _wrapped(entry.meaning)]
             value = values.get(entry.key)
-            lines.append(f"{_key(entry.key)} = {toml_value(value)}" if value is not None else f"# {_key(entry.key)} = {entry.default}")
+            lines.append(
+                f"{_key(entry.key)} = {toml_value(value)}" if value is not None else f"# {_key(entry.key)} = {entry.default}"
+            )
         lines.append("")
     return "\n".join(lines)
 
@@ -111,7 +113,7 @@ def toml_value(value: Any) -> str:
         return "[" + ", ".join(toml_value(item) for item in value) + "]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_key(str(key))} = {toml_value(item)}" for key, item in value.items()) + "}"
-    return json.dumps(str(value), ensure_ascii=False)
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")  # fine in JSON, not in TOML
 
 
 def _key(key: str) -> str:

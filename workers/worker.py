@@ -107,9 +107,7 @@ def threads_of(settings: WorkerSettings, queue: str) -> int:
     }[queue]
 
 
-async def run_until(
-    stop: asyncio.Event, runs: Sequence[Callable[[], Any]], shutdowns: Sequence[Callable[[], Any]]
-) -> None:
+async def run_until(stop: asyncio.Event, runs: Sequence[Callable[[], Any]], shutdowns: Sequence[Callable[[], Any]]) -> None:
     """Run all until `stop` is set or one of them ends, then shut all down. Raises the first failure."""
     tasks = [asyncio.ensure_future(run()) for run in runs]
     stopping = asyncio.ensure_future(stop.wait())

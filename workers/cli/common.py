@@ -35,7 +35,9 @@ WRONG_USAGE = 64
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", "-c", help="Settings file [default: $HOTSPARE_CONFIG, ./hotspare.toml, /etc/hotspare/hotspare.toml]"),
+    typer.Option(
+        "--config", "-c", help="Settings file [default: $HOTSPARE_CONFIG, ./hotspare.toml, /etc/hotspare/hotspare.toml]"
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON document on stdout.")]
 NodeArgument = Annotated[str, typer.Argument(help="The node by any name: instance id, node name, IP, host:port.")]

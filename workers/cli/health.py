@@ -37,11 +37,17 @@ def check_settings(settings: Settings) -> list[Line]:
     """What the settings file asks for."""
     lines = [Line("settings", Verdict.OK, f"{settings.file}: cluster {settings.name}, mode {settings.policy.mode.value}")]
     if settings.policy.mode is Mode.OBSERVE:
-        lines.append(Line("mode", Verdict.OK, "observe: nothing is done to nodes; set policy.mode to approve or act when you trust it"))
+        lines.append(
+            Line("mode", Verdict.OK, "observe: nothing is done to nodes; set policy.mode to approve or act when you trust it")
+        )
     if not settings.notify.urls:
-        lines.append(Line("pages", Verdict.WARN, f"pages go only to {settings.notify.log}", "set notify.urls to your pager's webhook"))
+        lines.append(
+            Line("pages", Verdict.WARN, f"pages go only to {settings.notify.log}", "set notify.urls to your pager's webhook")
+        )
     if settings.job.adapter == "none":
-        lines.append(Line("job", Verdict.WARN, "no job adapter: nodes are healed, no job is resumed", 'set job.adapter = "command"'))
+        lines.append(
+            Line("job", Verdict.WARN, "no job adapter: nodes are healed, no job is resumed", 'set job.adapter = "command"')
+        )
     return lines
 
 

@@ -38,9 +38,7 @@ async def check_temporal(settings: Settings, client: Client) -> list[Line]:
 async def _workers(client: Client) -> Line:
     missing = []
     for queue in (queue for queues in QUEUES.values() for queue in queues):
-        kind = (
-            TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW if queue == QUEUE_WORKFLOWS else TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
-        )
+        kind = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW if queue == QUEUE_WORKFLOWS else TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
         request = DescribeTaskQueueRequest(namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind)
         try:
             answer = await client.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT)
@@ -49,7 +47,9 @@ async def _workers(client: Client) -> Line:
         if not answer.pollers:
             missing.append(queue)
     if missing:
-        return Line("workers", Verdict.CRITICAL, f"no worker serves {', '.join(missing)}", "start one: hotspare worker (or hotspare run)")
+        return Line(
+            "workers", Verdict.CRITICAL, f"no worker serves {', '.join(missing)}", "start one: hotspare worker (or hotspare run)"
+        )
     return Line("workers", Verdict.OK, "every task queue is served")
 
 
@@ -69,5 +69,7 @@ async def _sweep(settings: Settings, client: Client) -> Line:
         return Line("sweep", Verdict.UNKNOWN, f"the server does not tell: {error.message}", "try again")
     if described.schedule.state.paused:
         note = described.schedule.state.note
-        return Line("sweep", Verdict.WARN, f"paused{f': {note}' if note else ''}", f"temporal schedule toggle --unpause -s {described.id}")
+        return Line(
+            "sweep", Verdict.WARN, f"paused{f': {note}' if note else ''}", f"temporal schedule toggle --unpause -s {described.id}"
+        )
     return Line("sweep", Verdict.OK, f"every {settings.sweep.interval_s:g} s")

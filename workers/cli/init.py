@@ -101,7 +101,9 @@ def _token(settings: Settings) -> Line:
     try:
         written = write_token(file)
     except OSError as error:
-        return Line("intake token", Verdict.WARN, f"{file}: {error.strerror}", "set intake.token_file to a place that can be written")
+        return Line(
+            "intake token", Verdict.WARN, f"{file}: {error.strerror}", "set intake.token_file to a place that can be written"
+        )
     return Line("intake token", Verdict.OK, f"{'wrote' if written else 'found'} {file}")
 
 
@@ -117,7 +119,10 @@ async def prepare(settings: Settings) -> list[Line]:
         lines.append(Line("keeper", Verdict.OK, f"{joined.workflow_id} {'started' if joined.started else 'runs'}"))
         found, nodes = await check_inventory(settings, wiring)
         lines += found
-        lines += [Line(f"{node.role} {node.name}", Verdict.OK, f"{node.instance_id} {node.instance_type} {node.state}") for node in nodes]
+        lines += [
+            Line(f"{node.role} {node.name}", Verdict.OK, f"{node.instance_id} {node.instance_type} {node.state}")
+            for node in nodes
+        ]
         return lines
     finally:
         await asyncio.to_thread(wiring.close)
@@ -128,7 +133,9 @@ async def _attributes(client: Any) -> Line:
     try:
         wrong = await register_attributes(client)
         if wrong:
-            return Line(part, Verdict.WARN, "; ".join(wrong), "workers run with them off until this is mended; healing works without")
+            return Line(
+                part, Verdict.WARN, "; ".join(wrong), "workers run with them off until this is mended; healing works without"
+            )
         took = await prove_attributes(client)
     except (RPCError, TimeoutError) as error:
         return Line(part, Verdict.WARN, str(error), "run hotspare init again in a minute; healing works without them")

@@ -38,7 +38,9 @@ def check_extra() -> None:
     """Raise CapabilityMissing with the line to type when the lab's packages are not installed."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise CapabilityMissing(f"the lab needs packages that are not installed ({', '.join(missing)}); type: pip install 'hotspare[lab]'")
+        raise CapabilityMissing(
+            f"the lab needs packages that are not installed ({', '.join(missing)}); type: pip install 'hotspare[lab]'"
+        )
 
 
 def _remote(folder: Path | None) -> RemoteLab:

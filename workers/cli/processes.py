@@ -85,9 +85,7 @@ def _roles(named: list[str] | None) -> list[str]:
     return named or known
 
 
-async def _worker(
-    settings: Settings, client: Client, stop: asyncio.Event, announce: Announce, roles: Sequence[str] = ()
-) -> None:
+async def _worker(settings: Settings, client: Client, stop: asyncio.Event, announce: Announce, roles: Sequence[str] = ()) -> None:
     from workers.worker import Role, serve
 
     await serve(

@@ -25,7 +25,7 @@ def report(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Report a fault of NODE: opens its incident, or adds to the one that is open. The node is examined before anything is done."""
+    """Report a fault of NODE: opens its incident, or adds to the open one. The node is examined before anything is done."""
     with answering(as_json) as answer:
 
         async def send() -> None:
@@ -44,7 +44,9 @@ def report(
                 joined = await at.wiring.gateway.report_fault(start, found.instance_id)
                 link = at.ui_link(joined.workflow_id)
                 answer.document({"node": found, "incident": joined.workflow_id, "started": joined.started, "ui": link})
-                answer.say(f"{found.name} ({found.instance_id}): {'opened' if joined.started else 'added to'} {joined.workflow_id}")
+                answer.say(
+                    f"{found.name} ({found.instance_id}): {'opened' if joined.started else 'added to'} {joined.workflow_id}"
+                )
                 if link:
                     answer.say(link)
                 answer.say(f"next: hotspare why {found.name}")

@@ -41,9 +41,7 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         run_async(show())
 
 
-def _document(
-    at: Desk, nodes: list[Node], incidents: dict[str, Look], books: Overview | None, trouble: str
-) -> dict[str, object]:
+def _document(at: Desk, nodes: list[Node], incidents: dict[str, Look], books: Overview | None, trouble: str) -> dict[str, object]:
     return {
         "cluster": at.settings.name,
         "mode": at.settings.policy.mode.value,

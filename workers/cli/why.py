@@ -61,6 +61,8 @@ def _tell_story(answer: Answer, name: str, look: Look, link: str) -> None:
 
 
 def _tell_closed(answer: Answer, name: str, closed: ClosedIncident) -> None:
-    answer.say(Text(f"{name}: {closed.fault_class}, {closed.outcome}, closed {closed.closed_at:%Y-%m-%d %H:%M} UTC", style="bold"))
+    answer.say(
+        Text(f"{name}: {closed.fault_class}, {closed.outcome}, closed {closed.closed_at:%Y-%m-%d %H:%M} UTC", style="bold")
+    )
     for line in closed.summary:
         answer.say(Text(f"  {line}"))

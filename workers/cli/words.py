@@ -17,7 +17,9 @@ from workers.connection import RPC_TIMEOUT, TemporalAway
 from workflows.messages import FreezeRequest, ThawRequest, Word
 
 ReasonOption = Annotated[str, typer.Option("--reason", "-r", help="Why; it is written into the story.")]
-StepOption = Annotated[str, typer.Option("--step", help="Which step is meant, such as REBOOT_NODE [default: the one that is asked about]")]
+StepOption = Annotated[
+    str, typer.Option("--step", help="Which step is meant, such as REBOOT_NODE [default: the one that is asked about]")
+]
 ScopeOption = Annotated[str, typer.Option("--scope", help='"cluster", "node:NODE", "job:NAME" or "domain:NAME".')]
 
 TRIES = 3

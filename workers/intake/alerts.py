@@ -79,7 +79,7 @@ def read_alert(alert: Any, mapping: IntakeMapping) -> Alert:
     code = _first(mapping.xid, labels, annotations)
     xid, misread = _code(code)
     name = labels.get("alertname", "")
-    what = _first(mapping.what, labels, annotations) or name or "alert without a name"
+    what = _first(mapping.what, {**annotations, **labels}) or name or "alert without a name"
     if misread:
         what += f" ({misread})"
     return Alert(
@@ -105,8 +105,8 @@ def _texts(alert: dict[str, Any], key: str) -> dict[str, str]:
     return {str(name): text for name, text in value.items() if isinstance(text, str)}
 
 
-def _first(names: list[str], labels: dict[str, str], annotations: dict[str, str]) -> str:
-    for place in (labels, annotations):
+def _first(names: list[str], *places: dict[str, str]) -> str:
+    for place in places:
         for name in names:
             if place.get(name, "").strip():
                 return place[name].strip()

@@ -42,9 +42,7 @@ class Intake:
         self._token = token
         self._settings = settings
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "hotspare_intake_requests", "Requests by answer", ["status"], registry=self._registry
-        )
+        self._requests = Counter("hotspare_intake_requests", "Requests by answer", ["status"], registry=self._registry)
         self._alerts = Counter("hotspare_intake_alerts", "Alerts by what became of them", ["result"], registry=self._registry)
 
     def app(self) -> Starlette:

@@ -54,7 +54,7 @@ class Delivery:
         self._paged: dict[str, float] = {}
 
     async def deliver(self, message: Notification) -> Summary:
-        """Hand every readable alert on. Raises TransientError when Temporal or the inventory is away: the sender must send again."""
+        """Hand every readable alert on. Raises TransientError when Temporal or the inventory is away: send again."""
         summary = Summary(truncated=message.truncated)
         for bad in message.unreadable:
             logger.warning("alert %d of a message is left out: it %s", bad.index, bad.why)

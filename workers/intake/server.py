@@ -24,11 +24,19 @@ def bind(settings: IntakeSettings) -> socket.socket:
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _cannot_listen(settings, error) from error
+    try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
     except OSError as error:
-        raise BadInput(f"the intake cannot listen on {settings.host}:{settings.port}: {error}; set intake.host and intake.port") from error
+        listening.close()
+        raise _cannot_listen(settings, error) from error
     return listening
+
+
+def _cannot_listen(settings: IntakeSettings, error: OSError) -> BadInput:
+    return BadInput(f"the intake cannot listen on {settings.host}:{settings.port}: {error}; set intake.host and intake.port")
 
 
 async def serve_intake(

@@ -1,4 +1,4 @@
-"""Decides, line by line, what of one node's kernel log is reported, and how far the log counts as handled. Pure: no clock, no wire.
+"""Decides, line by line, what of a node's kernel log is reported, and how far it counts as handled. Pure: no clock, no wire.
 
 The same fault a thousand times is one report and a count; what follows from a reported fault is no fault of its own.
 """
@@ -45,22 +45,13 @@ class NodeLog:
     """The log of one boot of one node, read over one connection."""
 
     def __init__(self, start: Start) -> None:
-        known = start.cursor if start.cursor and start.cursor.boot_id == start.boot_id else None
-        self._handled_before = known
+        self._handled_before = _handled_before(start)
         self._read = Cursor(boot_id=start.boot_id)
-        self._oldest_s = self._oldest(start)
         self._repeat_s = start.repeat_s
         self._pending: dict[str, Batch] = {}
         self._reported_at: dict[str, float] = {}
         self._recent: deque[KernelEvent] = deque(maxlen=_RECENT)
         self._probed_gpu = ""
-
-    @staticmethod
-    def _oldest(start: Start) -> float:
-        """Seconds since boot before which lines are history. A node seen before has none: its cursor says where to go on."""
-        if start.cursor is not None or start.uptime_s is None:
-            return 0.0
-        return start.uptime_s - start.first_connect_max_age_s
 
     def take(self, line: str) -> None:
         """Take the next line of the log."""
@@ -92,9 +83,7 @@ class NodeLog:
     def cursor(self) -> Cursor:
         """Up to where everything is handled: before the oldest line that waits to be reported."""
         waiting = [batch.began_before for batch in self._pending.values()]
-        handled = min(waiting, key=_place, default=self._read)
-        known = self._handled_before
-        return known if known and _place(known) > _place(handled) else handled
+        return max(self._handled_before, min(waiting, key=_place, default=self._read), key=_place)
 
     def _parse(self, line: str) -> KernelEvent | None:
         event = parse_line(line, self._probed_gpu)
@@ -103,13 +92,15 @@ class NodeLog:
         return event
 
     def _is_history(self) -> bool:
-        known = self._handled_before
-        return self._read.monotonic_s < self._oldest_s or (known is not None and _place(self._read) <= _place(known))
+        return _place(self._read) <= _place(self._handled_before)
 
     def _counts(self, event: KernelEvent) -> bool:
         """Whether the line is a fault of its own that asks for something."""
-        if event.companion or assess(event).action == Action.NONE:
+        meaning = assess(event)
+        if event.companion or meaning.action == Action.NONE:
             return False
+        if meaning.fault_class in self._pending:
+            return True
         return not any(_same(event, other) for burst in fold(self._recent) for other in burst.consequences)
 
     def _note(self, event: KernelEvent, before: Cursor) -> None:
@@ -119,6 +110,14 @@ class NodeLog:
             self._pending[name] = replace(waiting, count=waiting.count + 1)
         else:
             self._pending[name] = Batch(name, event, 1, before)
+
+
+def _handled_before(start: Start) -> Cursor:
+    """Where the log was left; another boot begins at its beginning; on the first connection, what is old counts as handled."""
+    if start.cursor is not None:
+        return start.cursor if start.cursor.boot_id == start.boot_id else Cursor(boot_id=start.boot_id)
+    oldest = 0.0 if start.uptime_s is None else start.uptime_s - start.first_connect_max_age_s
+    return Cursor(boot_id=start.boot_id, monotonic_s=max(oldest, 0.0))
 
 
 def _advanced(cursor: Cursor, stamp: float) -> Cursor:

@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from activities.errors import HotspareError, ProviderBusy, TransientError
+from activities.errors import HotspareError, ProviderBusy
 from activities.incidents import StartIncident, WorkflowGateway
 from activities.inventory import Inventory, Node
 from activities.names import ROLE_HEAD
@@ -68,9 +68,11 @@ class Watcher:
             logger.warning("the inventory does not answer, going on with %d nodes: %s", len(self._followers), error)
             return False
         nodes = {node.instance_id: node for node in listed if node.role != ROLE_HEAD}
-        for instance_id in self._followers.keys() - nodes.keys():
-            logger.info("%s left the cluster", self._followers[instance_id].node.name)
-            self._followers.pop(instance_id).leave()
+        for instance_id, follower in list(self._followers.items()):
+            node = nodes.get(instance_id)
+            if node is None or _address(node) != _address(follower.node):
+                logger.info("%s has left the cluster or has a new address", follower.node.name)
+                self._followers.pop(instance_id).leave()
         for instance_id, node in nodes.items():
             if instance_id not in self._followers:
                 self._start(node, loop)
@@ -101,6 +103,10 @@ class Watcher:
     def _join(self) -> None:
         for follower in self._followers.values():
             follower.join(timeout=5)
+
+
+def _address(node: Node) -> tuple[str, str, str]:
+    return node.name, node.host, node.ip
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:
