@@ -18,6 +18,7 @@ KERNEL_CHECKS = frozenset({"xid", "sxid", "host_signal"})
 FINDING_CLASSES = {
     "gpu_count": "gpu_lost",
     "gpu_lost": "gpu_lost",
+    "pci_dead": "gpu_lost",
     "nvml_hung": "reboot_needed",
     "row_remap_failure": "memory_exhausted",
     "row_remap_pending": "reset_needed",
@@ -79,7 +80,7 @@ def from_events(
             if meaning.fault_class == "none":
                 notes.append(f"{describe(cause)}: no action; {meaning.because}")
                 continue
-            place = f" [{describe(cause)}]" if burst.pci else ""
+            place = f" [GPU or switch at {burst.pci}]" if burst.pci else ""
             candidates.append(
                 Candidate(
                     meaning.fault_class,

@@ -30,7 +30,8 @@ CONSEQUENCES: dict[int, frozenset[int]] = {
 class Burst:
     """Fault lines of one GPU (or switch, or the host) that belong to one event.
 
-    `causes` holds the first line of each different fault, `consequences` what followed from them; `lines` counts all lines.
+    `causes` holds the first line of each different fault, `consequences` what followed from them or from a fault of another GPU;
+    `lines` counts all lines.
     """
 
     pci: str
@@ -78,8 +79,6 @@ def _burst(group: list[KernelEvent], everything: list[KernelEvent]) -> Burst:
     for event in distinct.values():
         folded = _is_consequence(event, codes) or _is_cleanup(event, everything)
         (consequences if folded else causes).append(event)
-    if not causes:
-        causes, consequences = consequences, []
     return Burst(canonical(group[0].pci), tuple(causes), tuple(consequences), len(group))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional
 
 _KMSG = re.compile(r"^\s*\d{1,4},\d+,(\d+),[^;]{0,80};")
-_STAMP = re.compile(r"(?:^|[\s>])\[\s*(\d+(?:\.\d+)?)\](?=\s|$)")
+_STAMP = re.compile(r"(?:^|[\s>\x00])\[\s*(\d+(?:\.\d+)?)\](?=\s|$)")
 _ESCAPE = re.compile(r"\\x([0-9a-fA-F]{2})")
 
 MESSAGE_LIMIT = 4096

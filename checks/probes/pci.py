@@ -9,7 +9,7 @@ from checks.catalog import expected_gpus
 from checks.host import Host
 from checks.model import Action, Finding, GpuRef, Verdict
 from checks.pci_address import canonical
-from checks.probes.readings import NvmlState
+from checks.probes.readings import OK, NvmlState
 
 DEVICES = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"
@@ -48,37 +48,31 @@ def judge_pci(pci: PciGpus, nvml: NvmlState, instance_type: str, expected_overri
     """Compare the counts. A GPU can be gone without any XID, so a missing one is a finding of its own."""
     if not pci.readable:
         return [Finding("gpu_count", Verdict.UNKNOWN, f"the PCI bus could not be listed ({DEVICES})", seen_at=at)]
+    return [*(_dead(address, at) for address in pci.dead), _count(pci, nvml, instance_type, expected_override, at)]
+
+
+def _dead(address: str, at: float) -> Finding:
+    summary = f"the GPU at {address} does not answer on PCIe"
+    evidence = "its configuration space reads all ones"
+    return Finding("pci_dead", Verdict.CRITICAL, summary, evidence, at, Action.REBOOT_NODE, None, GpuRef(pci=address))
+
+
+def _count(pci: PciGpus, nvml: NvmlState, instance_type: str, expected_override: int, at: float) -> Finding:
+    on_bus = len(pci.addresses)
     expected = expected_override or expected_gpus(instance_type)
-    counted = len(nvml.gpus) if nvml.outcome == "read" else None
-    evidence = (
-        f"PCI {len(pci.addresses)}, NVML {_words(counted)}, expected {_words(expected)} ({instance_type or 'type not known'})"
-    )
-    findings = [
-        Finding(
-            "pci_dead",
-            Verdict.CRITICAL,
-            f"the GPU at {address} does not answer on PCIe",
-            "config space reads all ones",
-            at,
-            Action.REBOOT_NODE,
-            None,
-            GpuRef(pci=address),
-        )
-        for address in pci.dead
-    ]
-    seen = len(pci.addresses) if counted is None else min(counted, len(pci.addresses))
-    wanted = max(len(pci.addresses), expected or 0)
+    answering = sum(gpu.get("handle").state == OK for gpu in nvml.gpus) if nvml.outcome == "read" else None
+    evidence = f"PCI {on_bus}, NVML {_words(answering)}, expected {_words(expected)} ({instance_type or 'type not known'})"
+    seen = on_bus if answering is None else min(answering, on_bus)
+    wanted = max(on_bus, expected or 0)
     if seen < wanted:
         summary = f"{seen} of {wanted} GPUs are there"
-        missing = _missing(pci, nvml)
-        findings.append(Finding("gpu_count", Verdict.CRITICAL, summary, evidence, at, Action.REBOOT_NODE, None, missing))
-    elif wanted == 0:
-        findings.append(
-            Finding("gpu_count", Verdict.UNKNOWN, "no GPU is on the bus and none is known to belong there", evidence, at)
-        )
-    else:
-        findings.append(Finding("gpu_count", Verdict.OK, f"all {seen} GPUs are there", evidence, at))
-    return findings
+        return Finding("gpu_count", Verdict.CRITICAL, summary, evidence, at, Action.REBOOT_NODE, None, _missing(pci, nvml))
+    if wanted == 0:
+        return Finding("gpu_count", Verdict.UNKNOWN, "no GPU is on the bus and none is known to belong there", evidence, at)
+    summary = f"all {seen} GPUs are on the bus" + (
+        " and answer" if answering is not None else "; whether they answer was not asked"
+    )
+    return Finding("gpu_count", Verdict.OK, summary, evidence, at)
 
 
 def _words(count: Optional[int]) -> str:
@@ -89,6 +83,6 @@ def _missing(pci: PciGpus, nvml: NvmlState) -> Optional[GpuRef]:
     """Name the GPU that NVML misses, where it is exactly one."""
     if nvml.outcome != "read":
         return None
-    answered = {canonical(gpu.get("pci").text()) for gpu in nvml.gpus}
+    answered = {canonical(gpu.get("pci").text()) for gpu in nvml.gpus if gpu.get("pci").state == OK}
     missing = [address for address in pci.addresses if address not in answered]
     return GpuRef(pci=missing[0]) if len(missing) == 1 else None
