@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from moto import backends
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.ec2.models import ec2_backends
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import BaseWSGIServer, make_server
@@ -33,7 +33,12 @@ _NEEDS = {
     "StartInstances": ("stopped", "pending", "running"),
 }
 """States in which EC2 takes a call; in any other it answers IncorrectInstanceState."""
-_MIDWAY = {"StopInstances": "stopping", "StartInstances": "pending", "TerminateInstances": "shutting-down", "RunInstances": "pending"}
+_MIDWAY = {
+    "StopInstances": "stopping",
+    "StartInstances": "pending",
+    "TerminateInstances": "shutting-down",
+    "RunInstances": "pending",
+}
 
 
 class InstanceEvents(Protocol):
@@ -65,7 +70,7 @@ class _Launches:
 class _QuietHandler(MotoRequestHandler):
     """Logs requests for debugging only."""
 
-    def log(self, type: str, message: str, *args: Any) -> None:  # noqa: A002
+    def log(self, type: str, message: str, *args: Any) -> None:
         logging.getLogger("hotspare.lab.endpoint").debug(message, *args)
 
 
@@ -94,7 +99,8 @@ class Ec2Endpoint:
     def start(self) -> None:
         """Forget everything that moto remembers in this process, and serve."""
         for service in SERVICES:
-            backends.get_backend(service)[DEFAULT_ACCOUNT_ID].reset()
+            backend: Any = backends.get_backend(service)  # type: ignore[call-overload]
+            backend[DEFAULT_ACCOUNT_ID].reset()
         self._server = make_server("127.0.0.1", 0, self._serve, threaded=True, request_handler=_QuietHandler)
         self._server.daemon_threads = True  # type: ignore[attr-defined]
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -188,7 +194,8 @@ class Ec2Endpoint:
             if allowed and state is not None and state not in allowed:
                 verb = call.operation.removesuffix("Instances").lower()
                 return error(
-                    400, "IncorrectInstanceState",
+                    400,
+                    "IncorrectInstanceState",
                     f"This instance '{instance_id}' is not in a state from which it can be {verb}ed: it is {state}",
                 )
         return None
@@ -209,7 +216,9 @@ class Ec2Endpoint:
         """Show the state on the way, and let the node take its time to get there."""
         midway = _MIDWAY.get(operation)
         already = (operation, before) in {
-            ("StopInstances", "stopped"), ("StartInstances", "running"), ("TerminateInstances", "terminated"),
+            ("StopInstances", "stopped"),
+            ("StartInstances", "running"),
+            ("TerminateInstances", "terminated"),
         }
         if already and before is not None:
             self.set_state(instance_id, before)

@@ -72,7 +72,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Effect:
-    """What an XID looks like: texts after "Xid (PCI:...): ", further plain lines, the GPU's new state, whether work on it dies."""
+    """What an XID looks like: texts after "Xid (PCI:...): ", other lines, the GPU's new state, whether work on it dies."""
 
     texts: tuple[str, ...]
     plain: tuple[str, ...] = ()
@@ -89,15 +89,21 @@ _NEW_ROW = f"63, {_NOBODY}Row Remapper: New row (0x0000000018f31d80) marked for 
 EFFECTS: dict[int, Effect] = {
     13: Effect((f"13, {_NOBODY}Graphics SM Warp Exception on (GPC 7, TPC 7, SM 0): Illegal Instruction Parameter",)),
     31: Effect(
-        (f"31, {_NOBODY}Ch 00000030, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC0 GPCCLIENT_T1_0 faulted @ 0x10_00200000. "
-         "Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",)
+        (
+            (
+                f"31, {_NOBODY}Ch 00000030, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC0 GPCCLIENT_T1_0 faulted @ "
+                "0x10_00200000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ"
+            ),
+        )
     ),
     43: Effect((f"43, {_NOBODY}Ch 00000008",)),
     45: Effect((f"45, {_NOBODY}Ch 00000008",)),
     48: Effect(
         (
-            f"48, {_NOBODY}An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at physAddr "
-            "0x18f31d80 partition 16, subpartition 3.",
+            (
+                f"48, {_NOBODY}An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at physAddr "
+                "0x18f31d80 partition 16, subpartition 3."
+            ),
             _NEW_ROW,
             _DRAIN,
         ),
@@ -129,8 +135,12 @@ EFFECTS: dict[int, Effect] = {
     109: Effect((f"109, {_NOBODY}Ch 00000008, errorString CTX SWITCH TIMEOUT, Info 0x58005",)),
     119: Effect(
         (f"119, {_NOBODY}Timeout waiting for RPC from GSP! Expected function 76 (GSP_RM_CONTROL) (0x20801348 0x410).", _REBOOT),
-        plain=("NVRM: Rate limiting GSP RPC error prints for GPU at PCI:{slot} (printing 1 of every 30).  "
-               "The GPU likely needs to be reset.",),
+        plain=(
+            (
+                "NVRM: Rate limiting GSP RPC error prints for GPU at PCI:{slot} (printing 1 of every 30).  "
+                "The GPU likely needs to be reset."
+            ),
+        ),
         gpu={"hung": True, "recovery_action": 2},
     ),
     120: Effect(
@@ -138,12 +148,17 @@ EFFECTS: dict[int, Effect] = {
         gpu={"hung": True, "recovery_action": 2},
     ),
     140: Effect(
-        (f"140, {_NOBODY}An uncorrectable ECC error detected (possible firmware handling failure) DRAM:2, LTC:0, MMU:0, PCIE:0",
-         _RESET),
+        (
+            f"140, {_NOBODY}An uncorrectable ECC error detected (possible firmware handling failure) DRAM:2, LTC:0, MMU:0, PCIE:0",
+            _RESET,
+        ),
         gpu={"ecc_volatile_uncorrected": 2, "recovery_action": 1},
     ),
     149: Effect(
-        ("149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 (0x021425c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)", _DRAIN),
+        (
+            "149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 (0x021425c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)",
+            _DRAIN,
+        ),
         gpu={"nvlinks_down": [1], "recovery_action": 4},
     ),
     154: Effect((_REBOOT,), gpu={"recovery_action": 2}, kills_work=False),

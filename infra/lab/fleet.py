@@ -57,14 +57,19 @@ class Fleet:
 
     def _launch(self, wanted: list[tuple[str, str]]) -> list[Any]:
         ec2 = boto3.client(
-            "ec2", endpoint_url=self.endpoint.url, region_name=REGION,
-            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"], aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+            "ec2",
+            endpoint_url=self.endpoint.url,
+            region_name=REGION,
+            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
         )
         instances = []
         for name, role in wanted:
             tags = {"Name": name, TAG_CLUSTER: self._options.cluster, TAG_ROLE: role}
             answer = ec2.run_instances(
-                ImageId=IMAGE, MinCount=1, MaxCount=1,
+                ImageId=IMAGE,
+                MinCount=1,
+                MaxCount=1,
                 InstanceType=HEAD_TYPE if role == ROLE_HEAD else self._options.instance_type,  # type: ignore[arg-type]
                 TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": key, "Value": tags[key]} for key in tags]}],
             )
@@ -73,7 +78,14 @@ class Fleet:
 
     def _add(self, name: str, role: str, instance_id: str, ip: str, dns: str) -> LabNode:
         node = LabNode(
-            name, role, instance_id=instance_id, ip=ip, dns=dns, root=self._folder(name), options=self._options, ssh=self._ssh,
+            name,
+            role,
+            instance_id=instance_id,
+            ip=ip,
+            dns=dns,
+            root=self._folder(name),
+            options=self._options,
+            ssh=self._ssh,
             desk=self._desk,
         )
         self.nodes[name] = self._by_id[instance_id] = node
@@ -99,8 +111,11 @@ class Fleet:
         if node is None:
             return
         deeds: dict[str, Callable[[LabNode], Coroutine[Any, Any, None]]] = {
-            "RebootInstances": lambda told: told.reboot(), "StopInstances": self._stop, "StartInstances": self._start,
-            "RunInstances": self._start, "TerminateInstances": self._terminate,
+            "RebootInstances": lambda told: told.reboot(),
+            "StopInstances": self._stop,
+            "StartInstances": self._start,
+            "RunInstances": self._start,
+            "TerminateInstances": self._terminate,
         }
         if operation in deeds:
             task = asyncio.ensure_future(deeds[operation](node))

@@ -1,4 +1,4 @@
-"""An all-reduce over several lab nodes: one process a node for as long as it runs, rows in nccl-tests' format, failures as mpirun's."""
+"""An all-reduce over several lab nodes: a process on each while it runs, nccl-tests' output, mpirun's failures."""
 
 from __future__ import annotations
 
@@ -62,8 +62,12 @@ class GroupTest:
             if not await self._reach(name, reply):
                 return 1
         nodes = [self._fabric.nodes[name] for name, _ in hosts]
-        ranks = list(itertools.islice(((node, device) for node, (_, slots) in zip(nodes, hosts, strict=True)
-                                       for device in range(slots)), fields["ranks"]))
+        ranks = list(
+            itertools.islice(
+                ((node, device) for node, (_, slots) in zip(nodes, hosts, strict=True) for device in range(slots)),
+                fields["ranks"],
+            )
+        )
         return await self._run(nodes, ranks, options, reply)
 
     async def _reach(self, name: str, reply: Reply) -> bool:
@@ -73,7 +77,8 @@ class GroupTest:
                 await node.wait_until(lambda seen: seen.state is not NodeState.UP)
             else:
                 return True
-        why = f"connect to host {name} port 22: Connection refused" if node else f"Could not resolve hostname {name}: Name or service not known"
+        refused, unknown = f"connect to host {name} port 22: Connection refused", f"Could not resolve hostname {name}"
+        why = refused if node else f"{unknown}: Name or service not known"
         await reply.err(
             f"ssh: {why}\n" + RULE + "ORTE was unable to reliably start one or more daemons.\n"
             f"  Local host:  head\n  Remote host: {name}\n" + RULE
@@ -89,10 +94,15 @@ class GroupTest:
             if status := await self._refuse_bad_gpu(ranks, pids, reply):
                 return status
             gpus = [node.gpu_state()["gpus"][device] for node, device in ranks]
-            await reply.out(nccl_output.header(options, [
-                (node.name, pids[node.name] + device, device, gpu["pci"], gpu["name"])
-                for (node, device), gpu in zip(ranks, gpus, strict=True)
-            ]))
+            await reply.out(
+                nccl_output.header(
+                    options,
+                    [
+                        (node.name, pids[node.name] + device, device, gpu["pci"], gpu["name"])
+                        for (node, device), gpu in zip(ranks, gpus, strict=True)
+                    ],
+                )
+            )
             return await self._rows(nodes, len(ranks), options, started, reply)
         finally:
             for node, process in started:
@@ -114,8 +124,12 @@ class GroupTest:
         return 0
 
     async def _rows(
-        self, nodes: list[LabNode], ranks: int, options: Any,
-        started: list[tuple[LabNode, asyncio.subprocess.Process]], reply: Reply,
+        self,
+        nodes: list[LabNode],
+        ranks: int,
+        options: Any,
+        started: list[tuple[LabNode, asyncio.subprocess.Process]],
+        reply: Reply,
     ) -> int:
         wrong = sum(node.gpu_state()["left"]["wrong"] for node in nodes)
         table = nccl_output.Table(ranks, group_busbw(nodes, self._hardware), wrong, ",".join(node.name for node in nodes))
@@ -155,6 +169,4 @@ def _exited(rank: int, status: int) -> str:
 
 
 def _killed(rank: int, node: str) -> str:
-    return (
-        RULE + f"mpirun noticed that process rank {rank} with PID 0 on node {node} exited on signal 9 (Killed).\n" + RULE
-    )
+    return RULE + f"mpirun noticed that process rank {rank} with PID 0 on node {node} exited on signal 9 (Killed).\n" + RULE

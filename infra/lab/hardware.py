@@ -46,15 +46,9 @@ _P5_PCI = tuple(f"0000:{bus}:00.0" for bus in ("53", "64", "75", "86", "97", "a8
 _P4_PCI = tuple(f"0000:{bus}:{slot}.0" for bus in ("10", "20", "90", "a0") for slot in ("1c", "1d"))
 
 HARDWARE = {
-    "p4d.24xlarge": Hardware(
-        "NVIDIA A100-SXM4-40GB", "0x20b0", 40960, _P4_PCI, Rate(235.0, 0.022), Rate(78.8, 0.026), 12
-    ),
-    "p4de.24xlarge": Hardware(
-        "NVIDIA A100-SXM4-80GB", "0x20b2", 81920, _P4_PCI, Rate(235.0, 0.022), Rate(78.8, 0.026), 12
-    ),
-    "p5.48xlarge": Hardware(
-        "NVIDIA H100 80GB HBM3", "0x2330", 81559, _P5_PCI, Rate(481.0, 0.033), Rate(490.0, 0.12), 18
-    ),
+    "p4d.24xlarge": Hardware("NVIDIA A100-SXM4-40GB", "0x20b0", 40960, _P4_PCI, Rate(235.0, 0.022), Rate(78.8, 0.026), 12),
+    "p4de.24xlarge": Hardware("NVIDIA A100-SXM4-80GB", "0x20b2", 81920, _P4_PCI, Rate(235.0, 0.022), Rate(78.8, 0.026), 12),
+    "p5.48xlarge": Hardware("NVIDIA H100 80GB HBM3", "0x2330", 81559, _P5_PCI, Rate(481.0, 0.033), Rate(490.0, 0.12), 18),
     "p5en.48xlarge": Hardware("NVIDIA H200", "0x2335", 143771, _P5_PCI, Rate(482.0, 0.03), Rate(490.0, 0.12), 18),
     "p6-b200.48xlarge": Hardware("NVIDIA B200", "0x2901", 183359, _P5_PCI, Rate(851.0, 0.18), Rate(730.0, 0.27), 18),
 }

@@ -38,7 +38,9 @@ class TrainingJob:
 
     name = "train"
 
-    def __init__(self, nodes: Mapping[str, LabNode], workers: list[str], head_root: Path, shared: Path, options: LabOptions) -> None:
+    def __init__(
+        self, nodes: Mapping[str, LabNode], workers: list[str], head_root: Path, shared: Path, options: LabOptions
+    ) -> None:
         self.state = JobState.STOPPED
         self.node_names = list(workers)
         self.step = 0
@@ -108,14 +110,17 @@ class TrainingJob:
         await self._set_state(JobState.RUNNING)
         self._minding = asyncio.ensure_future(self._mind(leader.stdout))
 
-    async def _start_rank(
-        self, rank: int, names: list[str], port: int, stdout: int | None = None
-    ) -> asyncio.subprocess.Process:
+    async def _start_rank(self, rank: int, names: list[str], port: int, stdout: int | None = None) -> asyncio.subprocess.Process:
         options = self._options
-        command = [os.path.realpath(sys.executable), "-E", "-S", str(RANK_PROGRAM)]
+        command = [os.path.realpath(sys.executable), "-E", "-P", "-S", str(RANK_PROGRAM)]
         for name, value in (
-            ("rank", rank), ("world", len(names)), ("port", port), ("start", self.step), ("step-s", options.step_s),
-            ("checkpoint-every", options.checkpoint_every), ("checkpoints", self._checkpoints),
+            ("rank", rank),
+            ("world", len(names)),
+            ("port", port),
+            ("start", self.step),
+            ("step-s", options.step_s),
+            ("checkpoint-every", options.checkpoint_every),
+            ("checkpoints", self._checkpoints),
         ):
             command += [f"--{name}", str(value)]
         node = self._nodes[names[rank]]
@@ -172,7 +177,8 @@ class TrainingJob:
 
     def last_complete_checkpoint(self) -> int:
         """Step of the newest checkpoint that has its completion marker, 0 without one."""
-        return max((int(marker.parent.name.removeprefix("step-")) for marker in self._checkpoints.glob("step-*/COMPLETE")), default=0)
+        markers = self._checkpoints.glob("step-*/COMPLETE")
+        return max((int(marker.parent.name.removeprefix("step-")) for marker in markers), default=0)
 
     async def wait_for_step(self, step: int) -> None:
         """Wait until the job has done a step."""
@@ -195,9 +201,15 @@ class TrainingJob:
         done = self.step - from_step
         measured = (time.monotonic() - since) / done if since and done > 0 and self.state is JobState.RUNNING else None
         return {
-            "job": self.name, "state": self.state.value, "nodes": list(self.node_names), "step": self.step,
-            "checkpoint_step": self.checkpoint_step, "run_token": self.run_token, "restarted_by": "hotspare",
-            "seconds_per_step": round(measured or self._options.step_s, 4), "resumes": list(self.resumes),
+            "job": self.name,
+            "state": self.state.value,
+            "nodes": list(self.node_names),
+            "step": self.step,
+            "checkpoint_step": self.checkpoint_step,
+            "run_token": self.run_token,
+            "restarted_by": "hotspare",
+            "seconds_per_step": round(measured or self._options.step_s, 4),
+            "resumes": list(self.resumes),
             "lost_steps": self.lost_steps,
         }
 

@@ -10,15 +10,16 @@ import os
 import socket
 import sys
 import time
+from typing import NoReturn, TextIO
 
 
-def say(text):
+def say(text: str) -> None:
     """Tell the launcher."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
-def save(folder, step, rank):
+def save(folder: str, step: int, rank: int) -> None:
     """Write this rank's shard of a checkpoint."""
     target = os.path.join(folder, f"step-{step}")
     os.makedirs(target, exist_ok=True)
@@ -26,7 +27,7 @@ def save(folder, step, rank):
         json.dump({"step": step, "rank": rank}, file)
 
 
-def complete(folder, step, world):
+def complete(folder: str, step: int, world: int) -> None:
     """Mark a checkpoint as complete, in one rename, after every shard is there."""
     target = os.path.join(folder, f"step-{step}")
     with open(os.path.join(target, "complete.new"), "w") as file:
@@ -39,13 +40,13 @@ def complete(folder, step, world):
 class Peers:
     """Rank 0's connections to the other ranks."""
 
-    def __init__(self, listener, world):
-        self._files = []
+    def __init__(self, listener: socket.socket, world: int) -> None:
+        self._files: list[TextIO] = []
         while len(self._files) < world - 1:
             connection, _ = listener.accept()
             self._files.append(connection.makefile("rw"))
 
-    def all(self, order):
+    def all(self, order: str) -> None:
         """Send an order to every rank and wait until each has done it."""
         for file in self._files:
             file.write(order + "\n")
@@ -55,7 +56,7 @@ class Peers:
                 raise ConnectionError("a rank closed its connection")
 
 
-def lead(options):
+def lead(options: argparse.Namespace) -> NoReturn:
     """Rank 0: gather the others, then step after step for ever."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=options.world)
     say(f"port {listener.getsockname()[1]}")
@@ -73,7 +74,7 @@ def lead(options):
             say(f"checkpoint {step}")
 
 
-def follow(options):
+def follow(options: argparse.Namespace) -> NoReturn:
     """Any other rank: do what rank 0 says until it is gone."""
     with socket.create_connection(("127.0.0.1", options.port)) as connection:
         orders = connection.makefile("rw")
@@ -86,7 +87,7 @@ def follow(options):
     raise ConnectionError("rank 0 closed its connection")
 
 
-def main():
+def main() -> None:
     """Run one rank."""
     parser = argparse.ArgumentParser()
     for name in ("rank", "world", "port", "start", "checkpoint_every"):

@@ -34,7 +34,16 @@ class LabNode:
     """A node. `instance_id`, `ip` and `dns` are those of its instance at the EC2 endpoint."""
 
     def __init__(
-        self, name: str, role: str, *, instance_id: str, ip: str, dns: str, root: Path, options: LabOptions, ssh: SshSide,
+        self,
+        name: str,
+        role: str,
+        *,
+        instance_id: str,
+        ip: str,
+        dns: str,
+        root: Path,
+        options: LabOptions,
+        ssh: SshSide,
         desk: dict[str, Any],
     ) -> None:
         self.name, self.role = name, role
@@ -168,7 +177,7 @@ class LabNode:
         await self._set_state(NodeState.UP)
 
     def inject(self, fault: Fault) -> list[str]:
-        """Give the node a fault now: kernel lines, GPU state, death of the work on the GPU. Returns the lines that were printed."""
+        """Give the node a fault now: kernel lines, GPU state, death of the work. Returns the lines that were printed."""
         if self._gpus and not 0 <= fault.gpu < len(self._gpus):
             raise ValueError(f"{self.name} has GPUs 0 to {len(self._gpus) - 1}, not {fault.gpu}")
         if self.state is not NodeState.UP:
@@ -230,7 +239,14 @@ class LabNode:
     def describe(self) -> dict[str, Any]:
         """Return what `hotspare lab status` shows of the node."""
         return {
-            "name": self.name, "role": self.role, "instance_id": self.instance_id, "ip": self.ip, "ssh_port": self.ssh_port,
-            "root": str(self.root), "state": "hangs" if self.hangs else self.state.value, "boot_id": self.boot_id,
-            "boots": self.boots, "faults": [fault.to_json() for fault in self._faults],
+            "name": self.name,
+            "role": self.role,
+            "instance_id": self.instance_id,
+            "ip": self.ip,
+            "ssh_port": self.ssh_port,
+            "root": str(self.root),
+            "state": "hangs" if self.hangs else self.state.value,
+            "boot_id": self.boot_id,
+            "boots": self.boots,
+            "faults": [fault.to_json() for fault in self._faults],
         }

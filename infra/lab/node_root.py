@@ -14,10 +14,21 @@ from typing import Any
 from infra.lab.hardware import CUDA_VERSION, DRIVER_VERSION, Hardware
 
 LAB = Path(__file__).parent
-COMMANDS = LAB / "commands"
+TREE = LAB.parent.parent
+"""The folder that holds `infra`, in a source tree and in an installed one."""
 BIN = Path("usr/local/bin")
 NODE_COMMANDS = ("all_reduce_perf", "journalctl", "nvidia-smi", "reboot")
 HEAD_COMMANDS = ("mpirun", "trainctl", "journalctl", "reboot")
+_FOLDERS = (
+    "proc/sys/kernel/random",
+    "sys/bus/pci/devices",
+    str(BIN),
+    "home/hotspare",
+    "etc/hotspare",
+    "var/lib/lab",
+    "var/log/lab",
+    "tmp",
+)
 UPTIME_OF_A_NEW_LAB_S = 3 * 86400.0
 """Nodes of a new lab look as if they had run for three days, so that nothing takes them for freshly booted."""
 
@@ -54,9 +65,7 @@ class NodeRoot:
 
     def lay_out(self, desk: dict[str, Any]) -> None:
         """Create the folders, commands and files that do not change. `desk` tells the commands how to reach the lab."""
-        for folder in (
-            "proc/sys/kernel/random", "sys/bus/pci/devices", BIN, "home/hotspare", "etc/hotspare", "var/lib/lab", "var/log/lab", "tmp"
-        ):
+        for folder in _FOLDERS:
             (self.path / folder).mkdir(parents=True, exist_ok=True)
         (self.path / "etc/hostname").write_text(self._name + "\n")
         (self.path / "etc/os-release").write_text('ID=ubuntu\nVERSION_ID="22.04"\nPRETTY_NAME="Ubuntu 22.04.5 LTS"\n')
@@ -73,10 +82,10 @@ class NodeRoot:
         for link in ("python3", "python"):
             (self.bin / link).unlink(missing_ok=True)
             (self.bin / link).symlink_to(python)
-        self._command("dmesg", f'exec /bin/sh "{COMMANDS / "dmesg.sh"}" "$@"')
+        self._command("dmesg", f'exec /bin/sh "{LAB / "commands" / "dmesg.sh"}" "$@"')
         for name in NODE_COMMANDS if self._hardware else HEAD_COMMANDS:
-            script = COMMANDS / f"{name.replace('-', '_')}.py"
-            self._command(name, f'exec "{python}" -E -S "{script}" "$@"')
+            module = f"infra.lab.commands.{name.replace('-', '_')}"
+            self._command(name, f'PYTHONPATH="{TREE}" exec "{python}" -P -S -m {module} "$@"')
 
     def _command(self, name: str, body: str) -> None:
         path = self.bin / name
@@ -97,8 +106,11 @@ class NodeRoot:
             device = self.path / "sys/bus/pci/devices" / gpu["pci"]
             device.mkdir(parents=True, exist_ok=True)
             for name, text in (
-                ("vendor", "0x10de"), ("device", gpu["device"]), ("class", "0x030200"),
-                ("current_link_width", "16"), ("max_link_width", "16"),
+                ("vendor", "0x10de"),
+                ("device", gpu["device"]),
+                ("class", "0x030200"),
+                ("current_link_width", "16"),
+                ("max_link_width", "16"),
             ):
                 (device / name).write_text(text + "\n")
 

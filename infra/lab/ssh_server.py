@@ -141,7 +141,9 @@ class _HomeSftp(asyncssh.SFTPServer):
 
 async def _join(process: asyncssh.SSHServerProcess[bytes], child: asyncio.subprocess.Process) -> None:
     """Carry bytes between a channel and a command until the command ends; a channel that closes ends the command."""
-    assert child.stdin and child.stdout and child.stderr
+    assert child.stdin is not None
+    assert child.stdout is not None
+    assert child.stderr is not None
     tasks = [
         asyncio.ensure_future(_copy_out(child.stdout, process.stdout)),
         asyncio.ensure_future(_copy_out(child.stderr, process.stderr)),

@@ -78,8 +78,21 @@ class TemporalServer:
 
     def _command(self, http_port: int) -> list[str]:
         command = [
-            temporal_command(), "server", "start-dev", "--ip", "127.0.0.1", "--port", str(self.port), "--ui-port", str(self.ui_port),
-            "--http-port", str(http_port), "--namespace", self.namespace, "--log-level", "error",
+            temporal_command(),
+            "server",
+            "start-dev",
+            "--ip",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--ui-port",
+            str(self.ui_port),
+            "--http-port",
+            str(http_port),
+            "--namespace",
+            self.namespace,
+            "--log-level",
+            "error",
         ]
         for value in DYNAMIC_CONFIG:
             command += ["--dynamic-config-value", value]

@@ -19,10 +19,7 @@ def write_ssh(folder: Path, nodes: Iterable[LabNode], *, learn: bool) -> None:
     known: list[str] = []
     hosts: list[str] = []
     for node in nodes:
-        hosts.append(
-            f"Host {node.name} {node.instance_id} {node.ip} {node.dns}\n"
-            f"  HostName 127.0.0.1\n  Port {node.ssh_port}\n"
-        )
+        hosts.append(f"Host {node.name} {node.instance_id} {node.ip} {node.dns}\n  HostName 127.0.0.1\n  Port {node.ssh_port}\n")
         known.append(f"[127.0.0.1]:{node.ssh_port} {node.server.public_key}\n")
     everyone = (
         f"Host *\n  User {USER}\n  IdentityFile {folder / 'id_ed25519'}\n  IdentitiesOnly yes\n"
@@ -45,8 +42,13 @@ def write_settings(folder: Path, options: LabOptions, ui_url: str) -> Path:
     tables: dict[str, dict[str, object]] = {
         "cluster": {"name": options.cluster},
         "policy": {
-            "mode": "act", "boot_deadline_s": 60.0, "settling_s": 1.0, "evidence_deadline_s": 20.0, "retest_deadline_s": 120.0,
-            "replace_deadline_s": 120.0, "job_deadline_s": 300.0,
+            "mode": "act",
+            "boot_deadline_s": 60.0,
+            "settling_s": 1.0,
+            "evidence_deadline_s": 20.0,
+            "retest_deadline_s": 120.0,
+            "replace_deadline_s": 120.0,
+            "job_deadline_s": 300.0,
         },
         "limits": {"max_nodes_out": 3, "max_percent_out": 50.0, "recovery_deadline_s": 5.0},
         "sweep": {"interval_s": 30.0},

@@ -4,20 +4,21 @@ import json
 import os
 import sys
 import time
+from typing import NoReturn
 
-import nccl_output
+from infra.lab.commands import nccl_output
 
 ROOT = os.environ["HOTSPARE_HOST_ROOT"]
 HOST = os.environ["LAB_NODE"]
 
 
-def fail(text, status):
+def fail(text: str, status: int) -> NoReturn:
     """Stop as the program stops: text on stdout, status 1 for a wrong call, 2 for CUDA, 3 for NCCL."""
     print(text, flush=True)
     sys.exit(status)
 
 
-def main():
+def main() -> None:
     """Run the test."""
     options = nccl_output.arguments(sys.argv[1:])
     with open(ROOT + "/var/lib/lab/gpus.json") as file:
@@ -25,10 +26,14 @@ def main():
     usable = [gpu for gpu in state["gpus"] if not gpu["lost"]]
     wanted = options.ngpus * options.nthreads
     if wanted > len(usable):
-        fail(f"Invalid number of GPUs: {wanted} requested but only {len(usable)} were found.\n"
-             "Please check the number of processes and GPUs per process.", 1)
+        fail(
+            f"Invalid number of GPUs: {wanted} requested but only {len(usable)} were found.\n"
+            "Please check the number of processes and GPUs per process.",
+            1,
+        )
     if any(gpu["hung"] for gpu in usable[:wanted]):
-        fail(f"{HOST}: Test CUDA failure common.cu:1028 'unknown error'\n .. {HOST} pid {os.getpid()}: Test failure common.cu:901", 2)
+        where = f" .. {HOST} pid {os.getpid()}: Test failure common.cu:901"
+        fail(f"{HOST}: Test CUDA failure common.cu:1028 'unknown error'\n{where}", 2)
     ranks = [(HOST, os.getpid(), gpu["index"], gpu["pci"], gpu["name"]) for gpu in usable[:wanted]]
     sys.stdout.write(nccl_output.header(options, ranks))
     rate, left = state["node_rate"], state["left"]

@@ -1,4 +1,4 @@
-"""How a node's command asks the lab to do what reaches beyond the node: one JSON line there, JSON lines back until the exit status."""
+"""How a command asks the lab for what reaches beyond its node: one JSON line there, JSON lines back to the exit status."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import socket
 import sys
 
 
-def ask(operation, **fields):
+def ask(operation: str, **fields: object) -> int:
     """Send a request, print what comes back, and return the exit status."""
     with open(os.environ["HOTSPARE_HOST_ROOT"] + "/var/lib/lab/desk.json") as file:
         desk = json.load(file)
@@ -16,7 +16,7 @@ def ask(operation, **fields):
         for line in connection.makefile("r", encoding="utf-8"):
             answer = json.loads(line)
             if "status" in answer:
-                return answer["status"]
+                return int(answer["status"])
             stream = sys.stderr if answer["stream"] == "err" else sys.stdout
             stream.write(answer["text"])
             stream.flush()

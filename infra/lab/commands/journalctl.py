@@ -1,4 +1,4 @@
-"""The kernel's messages of a lab node as journald tells them: with wall-clock time, as text or JSON, of this boot or the one before."""
+"""The kernel log of a lab node as journald tells it: wall-clock time, text or JSON, this boot or the one before."""
 
 import argparse
 import json
@@ -7,19 +7,20 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 ROOT = os.environ["HOTSPARE_HOST_ROOT"]
 LOG = ROOT + "/var/log/lab/kernel.log"
 _LINE = re.compile(r"\[ *(\d+\.\d+)\] (.*)")
 
 
-def read(path):
+def read(path: str) -> str:
     """Return the text of a file of the node."""
     with open(path) as file:
         return file.read()
 
 
-def entry_of(line, booted_at, output, host, boot_id):
+def entry_of(line: str, booted_at: float, output: str, host: str, boot_id: str) -> str | None:
     """Turn a kernel log line into a line of the journal, or None for one that is none."""
     match = _LINE.match(line)
     if not match:
@@ -31,9 +32,15 @@ def entry_of(line, booted_at, output, host, boot_id):
     if output == "json":
         return json.dumps(
             {
-                "__REALTIME_TIMESTAMP": str(int(at * 1e6)), "__MONOTONIC_TIMESTAMP": str(int(monotonic * 1e6)),
-                "_SOURCE_MONOTONIC_TIMESTAMP": str(int(monotonic * 1e6)), "_BOOT_ID": boot_id.replace("-", ""), "_HOSTNAME": host,
-                "_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "kernel", "PRIORITY": "3", "MESSAGE": message,
+                "__REALTIME_TIMESTAMP": str(int(at * 1e6)),
+                "__MONOTONIC_TIMESTAMP": str(int(monotonic * 1e6)),
+                "_SOURCE_MONOTONIC_TIMESTAMP": str(int(monotonic * 1e6)),
+                "_BOOT_ID": boot_id.replace("-", ""),
+                "_HOSTNAME": host,
+                "_TRANSPORT": "kernel",
+                "SYSLOG_IDENTIFIER": "kernel",
+                "PRIORITY": "3",
+                "MESSAGE": message,
             }
         )
     if output == "short-monotonic":
@@ -47,7 +54,7 @@ def entry_of(line, booted_at, output, host, boot_id):
     return f"{stamp} {host} kernel: {message}"
 
 
-def lines_of(options):
+def lines_of(options: argparse.Namespace) -> Iterator[str]:
     """Yield the raw kernel lines that the options ask for."""
     log = LOG + ".1" if options.boot == "-1" else LOG
     if options.boot == "-1" and not os.path.exists(log):
@@ -55,13 +62,14 @@ def lines_of(options):
     if options.follow:
         start = "+1" if options.lines is None else str(options.lines)
         with subprocess.Popen(["tail", "-n", start, "-f", log], stdout=subprocess.PIPE, text=True) as tail:
+            assert tail.stdout is not None
             yield from tail.stdout
         return
     lines = read(log).splitlines()
     yield from lines if options.lines is None else lines[len(lines) - options.lines :]
 
 
-def main():
+def main() -> None:
     """Print the journal."""
     parser = argparse.ArgumentParser(prog="journalctl", allow_abbrev=False)
     parser.add_argument("-k", "--dmesg", action="store_true")

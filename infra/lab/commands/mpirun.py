@@ -2,13 +2,13 @@
 
 import sys
 
-import desk_client
+from infra.lab.commands import desk_client
 
 _WITH_VALUE = {"-x": 1, "--mca": 2, "-mca": 2, "--bind-to": 1, "--map-by": 1, "-N": 1, "--npernode": 1}
 _ALONE = {"--allow-run-as-root", "--oversubscribe", "-q", "--quiet"}
 
 
-def read(words):
+def read(words: list[str]) -> tuple[int, str, list[str]]:
     """Split the words into ranks, hosts and the program with its arguments."""
     ranks, hosts, number = 0, "", 0
     while number < len(words):
@@ -28,13 +28,13 @@ def read(words):
     return ranks, hosts, words[number:]
 
 
-def main():
+def main() -> int:
     """Pass the call on and return its status."""
     try:
         ranks, hosts, program = read(sys.argv[1:])
     except (IndexError, ValueError):
         sys.exit("mpirun: Error: an option lacks its value\nType 'mpirun --help' for usage.")
-    named = []
+    named: list[list[str | int]] = []
     for host in filter(None, hosts.split(",")):
         name, _, slots = host.partition(":")
         named.append([name, int(slots or 1)])

@@ -4,12 +4,18 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 ROOT = os.environ["HOTSPARE_HOST_ROOT"]
 LOST = 15
 """Exit status of nvidia-smi for a GPU that is lost: NVML's own code."""
 
-FIELDS = {
+GONE = "GPU is lost.  Reboot the system to recover this GPU"
+Gpu = dict[str, Any]
+State = dict[str, Any]
+
+FIELDS: dict[str, Callable[[Gpu, State], str]] = {
     "index": lambda gpu, state: str(gpu["index"]),
     "name": lambda gpu, state: gpu["name"],
     "gpu_name": lambda gpu, state: gpu["name"],
@@ -35,48 +41,45 @@ FIELDS = {
 }
 
 
-def long_bus_id(gpu):
+def long_bus_id(gpu: Gpu) -> str:
     """The address as nvidia-smi prints it: eight digits of domain, capitals."""
-    return ("0000" + gpu["pci"]).upper()
+    return f"0000{gpu['pci']}".upper()
 
 
-def alive(state):
+def alive(state: State) -> list[Gpu]:
     """Processes on the GPUs that still run."""
     return [process for process in state["processes"] if os.path.exists(f"/proc/{process['pid']}")]
 
 
-def used_mib(gpu, state):
+def used_mib(gpu: Gpu, state: State) -> int:
     """Memory in use."""
-    return gpu["memory_mib"] // 10 * 9 if alive(state) else 600
+    return int(gpu["memory_mib"]) // 10 * 9 if alive(state) else 600
 
 
-def refuse_unusable(gpus):
+def refuse_unusable(gpus: list[Gpu]) -> None:
     """Stop with the tool's words at a GPU that the driver cannot talk to."""
     for gpu in gpus:
         if gpu["lost"]:
-            print(
-                f"Unable to determine the device handle for GPU{gpu['index']}: {long_bus_id(gpu)}: GPU is lost.  "
-                "Reboot the system to recover this GPU"
-            )
+            print(f"Unable to determine the device handle for GPU{gpu['index']}: {long_bus_id(gpu)}: {GONE}")
             sys.exit(LOST)
 
 
-def wait_if_hung(gpus):
+def wait_if_hung(gpus: list[Gpu]) -> None:
     """A GPU whose firmware hangs keeps nvidia-smi waiting for ever."""
     if any(gpu["hung"] for gpu in gpus):
         subprocess.run(["sleep", "infinity"], check=False)
 
 
-def list_gpus(state):
+def list_gpus(state: State) -> None:
     """nvidia-smi -L"""
     for gpu in state["gpus"]:
         if gpu["lost"]:
-            print(f"Unable to determine the device handle for gpu {long_bus_id(gpu)}: GPU is lost.  Reboot the system to recover this GPU")
+            print(f"Unable to determine the device handle for gpu {long_bus_id(gpu)}: {GONE}")
         else:
             print(f"GPU {gpu['index']}: {gpu['name']} (UUID: {gpu['uuid']})")
 
 
-def print_csv(names, rows, form):
+def print_csv(names: list[str], rows: list[list[str]], form: list[str]) -> None:
     """Rows as nvidia-smi's CSV: comma and space between cells."""
     if "noheader" not in form:
         print(", ".join(names))
@@ -84,7 +87,7 @@ def print_csv(names, rows, form):
         print(", ".join(cell.split(" ")[0] if "nounits" in form and cell.endswith((" MiB", " %")) else cell for cell in row))
 
 
-def query_gpus(state, fields, form):
+def query_gpus(state: State, fields: list[str], form: list[str]) -> None:
     """nvidia-smi --query-gpu=..."""
     for field in fields:
         if field not in FIELDS:
@@ -94,12 +97,14 @@ def query_gpus(state, fields, form):
     print_csv(fields, [[FIELDS[field](gpu, state) for field in fields] for gpu in state["gpus"]], form)
 
 
-def query_processes(state, fields, form):
+def query_processes(state: State, fields: list[str], form: list[str]) -> None:
     """nvidia-smi --query-compute-apps=..."""
     refuse_unusable(state["gpus"])
-    cells = {
-        "pid": lambda gpu, process: str(process["pid"]), "process_name": lambda gpu, process: process["name"],
-        "name": lambda gpu, process: process["name"], "gpu_uuid": lambda gpu, process: gpu["uuid"],
+    cells: dict[str, Callable[[Gpu, Gpu], str]] = {
+        "pid": lambda gpu, process: str(process["pid"]),
+        "process_name": lambda gpu, process: process["name"],
+        "name": lambda gpu, process: process["name"],
+        "gpu_uuid": lambda gpu, process: gpu["uuid"],
         "gpu_bus_id": lambda gpu, process: long_bus_id(gpu),
         "used_memory": lambda gpu, process: f"{gpu['memory_mib'] // 10 * 9} MiB",
         "used_gpu_memory": lambda gpu, process: f"{gpu['memory_mib'] // 10 * 9} MiB",
@@ -112,7 +117,7 @@ def query_processes(state, fields, form):
     print_csv(fields, rows, form)
 
 
-def print_table(state):
+def print_table(state: State) -> None:
     """nvidia-smi without arguments."""
     refuse_unusable(state["gpus"])
     cuda = f"{state['cuda'] // 1000}.{state['cuda'] % 1000 // 10}"
@@ -128,21 +133,24 @@ def print_table(state):
         print(f"| {row:<87} |")
     print(line)
     print(f"| {'Processes:':<87} |")
-    rows = [f"{gpu['index']:>4}   N/A  N/A {process['pid']:>12}      C   {process['name']}"
-            for gpu in state["gpus"] for process in alive(state)]
+    rows = [
+        f"{gpu['index']:>4}   N/A  N/A {process['pid']:>12}      C   {process['name']}"
+        for gpu in state["gpus"]
+        for process in alive(state)
+    ]
     for row in rows or ["No running processes found"]:
         print(f"| {row:<87} |")
     print(line)
 
 
-def reset(state):
+def reset(state: State) -> NoReturn:
     """nvidia-smi --gpu-reset, as on an instance whose hypervisor keeps it from the guest."""
     for gpu in state["gpus"][:1]:
         print(f"Resetting GPU {long_bus_id(gpu)} is not supported.")
     sys.exit(3)
 
 
-def main():
+def main() -> None:
     """Answer one call."""
     with open(ROOT + "/var/lib/lab/gpus.json") as file:
         state = json.load(file)
@@ -150,18 +158,19 @@ def main():
     words = sys.argv[1:]
     form = next((word.partition("=")[2] for word in words if word.startswith("--format=")), "csv")
     queries = {"--query-gpu": query_gpus, "--query-compute-apps": query_processes}
+    wanted = [(name, fields) for name, _, fields in (word.partition("=") for word in words) if name in queries and fields]
     if not words:
-        return print_table(state)
-    if words[0] in ("-L", "--list-gpus"):
-        return list_gpus(state)
-    if words[0] in ("-r", "--gpu-reset"):
-        return reset(state)
-    for word in words:
-        name, _, fields = word.partition("=")
-        if name in queries and fields:
-            return queries[name](state, [field.strip() for field in fields.split(",")], form.split(","))
-    print(f"Invalid combination of input arguments: {' '.join(words)}. Please run 'nvidia-smi -h' for help.\n")
-    sys.exit(2)
+        print_table(state)
+    elif words[0] in ("-L", "--list-gpus"):
+        list_gpus(state)
+    elif words[0] in ("-r", "--gpu-reset"):
+        reset(state)
+    elif wanted:
+        name, fields = wanted[0]
+        queries[name](state, [field.strip() for field in fields.split(",")], form.split(","))
+    else:
+        print(f"Invalid combination of input arguments: {' '.join(words)}. Please run 'nvidia-smi -h' for help.\n")
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import sys
 
-import desk_client
+from infra.lab.commands import desk_client
 
 if __name__ == "__main__":
     sys.exit(desk_client.ask("reboot"))

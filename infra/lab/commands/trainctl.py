@@ -3,10 +3,10 @@
 import argparse
 import sys
 
-import desk_client
+from infra.lab.commands import desk_client
 
 
-def main():
+def main() -> int:
     """Pass the request on and return its status."""
     parser = argparse.ArgumentParser(prog="trainctl", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)

@@ -1,25 +1,35 @@
 """A driver library for nodes without a GPU: answers NVML calls, through ctypes, from the node's GPU state file.
 
-Only what is called on it exists; any other function is missing, as in an older driver. Python 3.9, standard library.
+Only what is called on it exists; any other function is missing, as in an older driver. Standard library only.
 """
+
+from __future__ import annotations
 
 import ctypes
 import json
 import os
+from collections.abc import Callable
+from typing import Any
 
 SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 0, 1, 2, 3, 6
 INSUFFICIENT_SIZE, DRIVER_NOT_LOADED, GPU_IS_LOST, UNKNOWN = 7, 9, 15, 999
 _TEXTS = {
-    SUCCESS: "Success", UNINITIALIZED: "Uninitialized", INVALID_ARGUMENT: "Invalid Argument", NOT_SUPPORTED: "Not Supported",
-    NOT_FOUND: "Not Found", INSUFFICIENT_SIZE: "Insufficient Size", DRIVER_NOT_LOADED: "Driver Not Loaded",
-    GPU_IS_LOST: "GPU is lost", UNKNOWN: "Unknown Error",
+    SUCCESS: "Success",
+    UNINITIALIZED: "Uninitialized",
+    INVALID_ARGUMENT: "Invalid Argument",
+    NOT_SUPPORTED: "Not Supported",
+    NOT_FOUND: "Not Found",
+    INSUFFICIENT_SIZE: "Insufficient Size",
+    DRIVER_NOT_LOADED: "Driver Not Loaded",
+    GPU_IS_LOST: "GPU is lost",
+    UNKNOWN: "Unknown Error",
 }
 _HANDLE_BASE = 0x1000
 _VALUE_TYPE_UNSIGNED_INT = 1
 _UNCORRECTED = 1
 
 
-def load():
+def load() -> Any:
     """Return the library, or fail as the loader does where no driver is installed."""
     state_file = os.path.join(os.environ.get("HOTSPARE_HOST_ROOT", "/"), "var/lib/lab/gpus.json")
     if not os.path.exists(state_file):
@@ -30,7 +40,7 @@ def load():
 class _Failure(Exception):
     """Ends a call with an NVML return code."""
 
-    def __init__(self, code):
+    def __init__(self, code: Any) -> None:
         super().__init__(code)
         self.code = code
 
@@ -38,20 +48,20 @@ class _Failure(Exception):
 class Library:
     """What `ctypes.CDLL` would return: functions by name."""
 
-    def __init__(self, state_file):
+    def __init__(self, state_file: Any) -> None:
         self._state_file = state_file
-        self._seen = None
-        self._state = {}
-        self._functions = {}
+        self._seen: Any = None
+        self._state: dict[str, Any] = {}
+        self._functions: dict[str, _Function] = {}
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: Any) -> Any:
         if name not in self._functions:
             if name not in CALLS:
                 raise AttributeError(name)
             self._functions[name] = _Function(self, CALLS[name])
         return self._functions[name]
 
-    def state(self):
+    def state(self) -> Any:
         """The node's GPU state, read again when the file changed."""
         status = os.stat(self._state_file)
         if self._seen != (status.st_mtime_ns, status.st_ino):
@@ -60,12 +70,12 @@ class Library:
             self._seen = (status.st_mtime_ns, status.st_ino)
         return self._state
 
-    def gpu(self, handle):
+    def gpu(self, handle: Any) -> Any:
         """The GPU behind a handle; fails as the driver does for one that is lost or hangs."""
-        index = ctypes.cast(handle, ctypes.c_void_p).value - _HANDLE_BASE
+        index = (ctypes.cast(handle, ctypes.c_void_p).value or 0) - _HANDLE_BASE
         return self.usable(self.state()["gpus"][index])
 
-    def usable(self, gpu):
+    def usable(self, gpu: Any) -> Any:
         """Return the GPU if the driver can talk to it."""
         if gpu["lost"]:
             raise _Failure(GPU_IS_LOST)
@@ -77,12 +87,12 @@ class Library:
 class _Function:
     """One NVML function; callers may set `restype` on it, as on any ctypes function."""
 
-    def __init__(self, library, call):
+    def __init__(self, library: Library, call: Any) -> None:
         self.restype = ctypes.c_int
         self._library = library
         self._call = call
 
-    def __call__(self, *args):
+    def __call__(self, *args: Any) -> Any:
         try:
             answer = self._call(self._library, *args)
         except _Failure as failure:
@@ -90,38 +100,38 @@ class _Function:
         return SUCCESS if answer is None else answer
 
 
-def _value(argument):
+def _value(argument: Any) -> Any:
     return getattr(argument, "value", argument)
 
 
-def _set(reference, value):
+def _set(reference: Any, value: Any) -> Any:
     """Store a value behind a `byref` argument."""
     reference._obj.value = value
 
 
-def _text(buffer, text):
+def _text(buffer: Any, text: Any) -> Any:
     buffer.value = text.encode()
 
 
-def _error_string(library, code):
+def _error_string(library: Library, code: Any) -> Any:
     return _TEXTS.get(_value(code), "Unknown Error").encode()
 
 
-def _give_handle(library, gpu, reference):
+def _give_handle(library: Library, gpu: Any, reference: Any) -> Any:
     library.usable(gpu)
     pointer = ctypes.c_void_p(_HANDLE_BASE + gpu["index"])
     ctypes.memmove(reference, ctypes.byref(pointer), ctypes.sizeof(pointer))
 
 
-def _handle_by_index(library, index, reference):
+def _handle_by_index(library: Library, index: Any, reference: Any) -> Any:
     gpus = library.state()["gpus"]
     if _value(index) >= len(gpus):
         raise _Failure(INVALID_ARGUMENT)
     _give_handle(library, gpus[_value(index)], reference)
 
 
-def _handle_by(match):
-    def call(library, key, reference):
+def _handle_by(match: Any) -> Any:
+    def call(library: Library, key: Any, reference: Any) -> Any:
         wanted = _value(key)
         wanted = wanted.decode() if isinstance(wanted, bytes) else wanted
         for gpu in library.state()["gpus"]:
@@ -132,41 +142,41 @@ def _handle_by(match):
     return call
 
 
-def _bus_id(pci):
+def _bus_id(pci: Any) -> Any:
     """An address as numbers: "0000:53:00.0", "00000000:53:00.0" and "53:00.0" are one."""
     parts = pci.lower().split(":")
     slot, _, function = parts[-1].partition(".")
     return (int(parts[-3], 16) if len(parts) > 2 else 0, int(parts[-2], 16), int(slot, 16), int(function or "0", 16))
 
 
-def _pci_info(library, handle, reference):
+def _pci_info(library: Library, handle: Any, reference: Any) -> Any:
     gpu = library.gpu(handle)
     domain, bus, device, function = _bus_id(gpu["pci"])
     info = reference._obj
     info.domain, info.bus, info.device = domain, bus, device
     info.pciDeviceId = int(gpu["device"], 16) << 16 | 0x10DE
-    info.busId = "{:08X}:{:02X}:{:02X}.{}".format(domain, bus, device, function).encode()
+    info.busId = f"{domain:08X}:{bus:02X}:{device:02X}.{function}".encode()
     if hasattr(info, "busIdLegacy"):
-        info.busIdLegacy = "{:04X}:{:02X}:{:02X}.{}".format(domain, bus, device, function).encode()
+        info.busIdLegacy = f"{domain:04X}:{bus:02X}:{device:02X}.{function}".encode()
 
 
-def _memory_info(library, handle, reference):
+def _memory_info(library: Library, handle: Any, reference: Any) -> Any:
     total = library.gpu(handle)["memory_mib"] * 2**20
     used = total // 10 * 9 if _alive(library) else 600 * 2**20
     memory = reference._obj
     memory.total, memory.used, memory.free = total, used, total - used
 
 
-def _ecc_errors(library, handle, kind, counter, reference):
+def _ecc_errors(library: Library, handle: Any, kind: Any, counter: Any, reference: Any) -> Any:
     gpu = library.gpu(handle)
     _set(reference, gpu["ecc_volatile_uncorrected" if _value(kind) == _UNCORRECTED else "ecc_volatile_corrected"])
 
 
-def _memory_error_counter(library, handle, kind, counter, location, reference):
+def _memory_error_counter(library: Library, handle: Any, kind: Any, counter: Any, location: Any, reference: Any) -> Any:
     _ecc_errors(library, handle, kind, counter, reference)
 
 
-def _remapped_rows(library, handle, correctable, uncorrectable, pending, failure):
+def _remapped_rows(library: Library, handle: Any, correctable: Any, uncorrectable: Any, pending: Any, failure: Any) -> Any:
     gpu = library.gpu(handle)
     _set(correctable, gpu["remap_correctable"])
     _set(uncorrectable, gpu["remap_uncorrectable"])
@@ -174,11 +184,15 @@ def _remapped_rows(library, handle, correctable, uncorrectable, pending, failure
     _set(failure, gpu["remap_failure"])
 
 
-def _field_values(library, handle, count, reference):
+def _field_values(library: Library, handle: Any, count: Any, reference: Any) -> Any:
     gpu = library.gpu(handle)
     known = {
-        142: gpu["remap_correctable"], 143: gpu["remap_uncorrectable"], 144: gpu["remap_pending"], 145: gpu["remap_failure"],
-        230: gpu["recovery_action"], 91: gpu["nvlinks"],
+        142: gpu["remap_correctable"],
+        143: gpu["remap_uncorrectable"],
+        144: gpu["remap_pending"],
+        145: gpu["remap_failure"],
+        230: gpu["recovery_action"],
+        91: gpu["nvlinks"],
     }
     for value in reference._obj[: _value(count)]:
         if value.fieldId in known:
@@ -189,12 +203,12 @@ def _field_values(library, handle, count, reference):
             value.nvmlReturn = NOT_SUPPORTED
 
 
-def _alive(library):
+def _alive(library: Library) -> Any:
     """Processes on the GPUs that still run."""
     return [process for process in library.state()["processes"] if os.path.exists("/proc/{}".format(process["pid"]))]
 
 
-def _running_processes(library, handle, count, array):
+def _running_processes(library: Library, handle: Any, count: Any, array: Any) -> Any:
     gpu = library.gpu(handle)
     processes = _alive(library)
     room = _value(count._obj)
@@ -203,52 +217,52 @@ def _running_processes(library, handle, count, array):
         return SUCCESS
     if array is None or room < len(processes):
         return INSUFFICIENT_SIZE
-    for slot, process in zip(array, processes):
+    for slot, process in zip(array, processes, strict=False):
         slot.pid = process["pid"]
         slot.usedGpuMemory = gpu["memory_mib"] // 10 * 9 * 2**20
         slot.gpuInstanceId = slot.computeInstanceId = 0xFFFFFFFF
     return SUCCESS
 
 
-def _process_name(library, pid, buffer, size):
+def _process_name(library: Library, pid: Any, buffer: Any, size: Any) -> Any:
     for process in _alive(library):
         if process["pid"] == _value(pid):
             return _text(buffer, process["name"])
     raise _Failure(NOT_FOUND)
 
 
-def _nvlink_state(library, handle, link, reference):
+def _nvlink_state(library: Library, handle: Any, link: Any, reference: Any) -> Any:
     gpu = library.gpu(handle)
     if _value(link) >= gpu["nvlinks"]:
         raise _Failure(INVALID_ARGUMENT)
     _set(reference, 0 if _value(link) in gpu["nvlinks_down"] else 1)
 
 
-def _modes(library, handle, current, pending):
+def _modes(library: Library, handle: Any, current: Any, pending: Any) -> Any:
     library.gpu(handle)
     _set(current, 1)
     _set(pending, 1)
 
 
-def _no_mig(library, handle, current, pending):
+def _no_mig(library: Library, handle: Any, current: Any, pending: Any) -> Any:
     library.gpu(handle)
     _set(current, 0)
     _set(pending, 0)
 
 
-def _gpu_text(field):
+def _gpu_text(field: Any) -> Any:
     return lambda library, handle, buffer, size: _text(buffer, library.gpu(handle)[field])
 
 
-def _gpu_number(field):
+def _gpu_number(field: Any) -> Any:
     return lambda library, handle, reference: _set(reference, library.gpu(handle)[field])
 
 
-def _gpu_constant(number):
+def _gpu_constant(number: Any) -> Any:
     return lambda library, handle, reference: (library.gpu(handle), _set(reference, number))[1]
 
 
-CALLS = {
+CALLS: dict[str, Callable[..., Any]] = {
     "nvmlInit_v2": lambda library: SUCCESS,
     "nvmlInitWithFlags": lambda library, flags: SUCCESS,
     "nvmlShutdown": lambda library: SUCCESS,

@@ -4,21 +4,22 @@ Nothing is imported until a program imports ctypes, so that other programs start
 """
 
 import sys
+from typing import Any
 
 
 class _CtypesFinder:
     """Finds ctypes once, and replaces its loader of shared libraries."""
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != "ctypes":
             return None
         sys.meta_path.remove(self)
         import importlib.util
 
-        spec = importlib.util.find_spec("ctypes")
+        spec: Any = importlib.util.find_spec("ctypes")
         load = spec.loader.exec_module
 
-        def load_and_replace(module):
+        def load_and_replace(module: Any) -> None:
             load(module)
             _replace_loader(module)
 
@@ -26,13 +27,13 @@ class _CtypesFinder:
         return spec
 
 
-def _replace_loader(ctypes):
-    class CDLL(ctypes.CDLL):
+def _replace_loader(ctypes: Any) -> None:
+    class CDLL(ctypes.CDLL):  # type: ignore[misc]
         """Loads shared libraries; asked for NVML, it gives the lab's."""
 
-        def __new__(cls, name=None, *args, **kwargs):
+        def __new__(cls, name: Any = None, *args: Any, **kwargs: Any) -> Any:
             if name == "libnvidia-ml.so.1":
-                import lab_nvml
+                import lab_nvml  # type: ignore[import-not-found]
 
                 return lab_nvml.load()
             return super().__new__(cls)
