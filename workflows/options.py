@@ -30,6 +30,9 @@ class Options(TypedDict, total=False):
 
 
 QUICK_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=20), maximum_attempts=8)
+EFFECT_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=5), maximum_attempts=30)
+"""Enough short attempts to watch for the effect of a lost one until EC2 itself would have ended a reboot."""
+
 PATIENT_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=60))
 
 LOOK_UP: Options = {
@@ -70,7 +73,8 @@ DISRUPT: Options = {
     "task_queue": names.QUEUE_AWS,
     "start_to_close_timeout": timedelta(seconds=30),
     "schedule_to_start_timeout": timedelta(seconds=60),  # a grant is good for one step within a minute
-    "retry_policy": QUICK_RETRY,
+    "heartbeat_timeout": timedelta(seconds=15),  # a mutating call without a heartbeat ends within ten
+    "retry_policy": EFFECT_RETRY,
     "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
 }
 """Reboot and reset: short attempts, so that a stuck one ends before the next begins."""
