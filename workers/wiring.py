@@ -1,11 +1,13 @@
 """Builds the real clients and the activity classes from the settings: the one place that knows both.
 
-Clients are built when first asked for, so that a command opens only what it uses.
+Clients are imported and built when first asked for, so that a command loads and opens only what it uses.
 """
 
 from __future__ import annotations
 
+import inspect
 import tempfile
+import threading
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -16,27 +18,20 @@ from temporalio.client import Client
 from activities import names
 from activities.briefing import BriefingActivities
 from activities.burn_in import BurnInActivities, BurnInLauncher
-from activities.clients.ec2_boto3 import Ec2Boto3
-from activities.clients.list_inventory import ListInventory
-from activities.clients.mpirun_launcher import MpirunLauncher
-from activities.clients.sqlite_memory import SqliteMemory
-from activities.clients.ssh_paramiko import SshAccess
-from activities.clients.tag_inventory import TagInventory
-from activities.clients.temporal_gateway import TemporalGateway
-from activities.clients.webhook_notifier import WebhookNotifier
 from activities.ec2 import Ec2Activities, Ec2Client
 from activities.host_memory import HostMemory, HostMemoryActivities
 from activities.incidents import IncidentActivities, WorkflowGateway
 from activities.inventory import Inventory, InventoryActivities, Node
 from activities.jobs.activities import JobActivities
 from activities.jobs.command import CommandJobAdapter
+from activities.jobs.none import NoJobAdapter
 from activities.jobs.protocol import JobAdapter
 from activities.node import NodeActivities
 from activities.node_access import NodeAccess
 from activities.notify import Notifier, NotifyActivities
 from activities.probing import ChecksArchive, Probe
 from activities.quarantine import QuarantineActivities, QuarantineMarks
-from checks.archive import build_archive
+from workers.connection import TemporalAway
 from workers.settings import Settings
 from workflows.decide import DecideActivities
 
@@ -44,11 +39,147 @@ Activity = Callable[..., Any]
 
 
 class Wiring:
-    """Clients and activities of one process. `client` may be absent where nothing speaks to Temporal."""
+    """Clients and activities of one process, safe for several threads. `client` may be absent where nothing speaks to Temporal."""
 
     def __init__(self, settings: Settings, client: Client | None = None) -> None:
         self._settings = settings
         self._client = client
+        self._accesses: dict[str, tuple[Node, NodeAccess]] = {}
+        self._lock = threading.Lock()
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
     def close(self) -> None:
         """Close what was opened."""
+        with self._lock:
+            accesses, self._accesses = self._accesses, {}
+        for _, access in accesses.values():
+            access.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    @cached_property
+    def ec2(self) -> Ec2Client:
+        """EC2 of the configured region."""
+        from activities.clients.ec2_boto3 import Boto3Ec2
+
+        return Boto3Ec2(self._settings.aws)
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """Where nodes are looked up: by tag, or the list in the settings file."""
+        settings = self._settings.inventory
+        if settings.source == "list":
+            from activities.clients.list_inventory import ListInventory
+
+            return ListInventory(self._settings.name, settings.nodes)
+        from activities.clients.tag_inventory import TagInventory
+
+        return TagInventory(self.ec2, settings.cache_s)
+
+    @cached_property
+    def memory(self) -> HostMemory:
+        """Host memory."""
+        from activities.clients.sqlite_memory import SqliteMemory
+
+        return SqliteMemory(self._settings.store.host_memory)
+
+    @cached_property
+    def notifier(self) -> Notifier:
+        """Where pages go."""
+        from activities.clients.webhook_notifier import WebhookNotifier
+
+        return WebhookNotifier(self._settings.notify)
+
+    @cached_property
+    def gateway(self) -> WorkflowGateway:
+        """The way to start and join workflows. Raises TemporalAway where the process has no connection."""
+        from activities.clients.temporal_gateway import TemporalGateway
+
+        if self._client is None:
+            raise TemporalAway("this needs Temporal, and no server answers; see: hotspare doctor")
+        return TemporalGateway(self._client)
+
+    def access_to(self, node: Node) -> NodeAccess:
+        """The access to a node, kept open over calls. A node with a new address gets a new one."""
+        from activities.clients.ssh_paramiko import SshAccess
+
+        with self._lock:
+            known = self._accesses.get(node.instance_id)
+            if known and (known[0].host, known[0].ip) == (node.host, node.ip):
+                return known[1]
+            access = SshAccess(node, self._settings.access)
+            self._accesses[node.instance_id] = (node, access)
+        if known:
+            known[1].close()
+        return access
+
+    def aws_identity(self) -> str:
+        """Who we are on AWS and where. Raises HotspareError when nobody."""
+        from activities.clients.ec2_boto3 import identity
+
+        return identity(self._settings.aws)
+
+    @cached_property
+    def node_activities(self) -> NodeActivities:
+        """Looking at nodes; `doctor` uses it without a workflow."""
+        settings = self._settings
+        probe = Probe(self._archive, settings.access, settings.checks.thresholds)
+        return NodeActivities(self.access_to, probe, settings.access, settings.burn_in, settings.store)
+
+    @cached_property
+    def _archive(self) -> ChecksArchive:
+        """The checks as they travel to nodes, written to a scratch folder of this process."""
+        from checks.archive import build
+
+        content, digest = build()
+        self._scratch = tempfile.TemporaryDirectory(prefix="hotspare-checks-")
+        file = Path(self._scratch.name) / "checks.tar.gz"
+        file.write_bytes(content)
+        return ChecksArchive(file, digest)
+
+    @cached_property
+    def _job_adapter(self) -> JobAdapter:
+        if self._settings.job.adapter == "none":
+            return NoJobAdapter()
+        return CommandJobAdapter(lambda: self._access_to_alias(self._settings.job.head), self._settings.job)
+
+    @cached_property
+    def _launcher(self) -> BurnInLauncher:
+        from activities.clients.mpirun_launcher import MpirunLauncher
+
+        host = self._settings.burn_in.launch_host or self._settings.job.head
+        return MpirunLauncher(lambda: self._access_to_alias(host), self._settings.burn_in)
+
+    def _access_to_alias(self, alias: str) -> NodeAccess:
+        return self.access_to(self.inventory.resolve(self._settings.name, alias))
+
+    def activities(self, *, attributes: bool) -> dict[str, list[Activity]]:
+        """Every activity by the task queue that serves it. `attributes` says whether workflows may write search attributes."""
+        settings = self._settings
+        marks = QuarantineMarks(self.ec2, self.access_to, self.inventory, settings.job, settings.access.sudo)
+        decide = DecideActivities(
+            settings.policy,
+            settings.limits,
+            settings.name,
+            attributes=attributes,
+            sweep=settings.sweep,
+            ui_url=settings.temporal.ui_url,
+        )
+        ec2 = Ec2Activities(self.ec2, self.access_to, self.memory, settings.effects)
+        jobs = JobActivities(self._job_adapter, self.inventory, marks, settings.job)
+        look_ups = [InventoryActivities(self.inventory), HostMemoryActivities(self.memory)]
+        look_ups.append(BriefingActivities(self.inventory, self.memory))
+        holders: dict[str, list[object]] = {
+            names.QUEUE_WORKFLOWS: [decide, IncidentActivities(self.gateway)],
+            names.QUEUE_AWS: [*look_ups, ec2, self.node_activities],
+            names.QUEUE_SSH: [self.node_activities, QuarantineActivities(marks), jobs],
+            names.QUEUE_SSH_SLOW: [self.node_activities, ec2, jobs, BurnInActivities(self._launcher, settings.burn_in)],
+            names.QUEUE_NOTIFY: [NotifyActivities(self.notifier)],
+        }
+        return {queue: [method for holder in held for method in activity_methods(holder)] for queue, held in holders.items()}
+
+
+def activity_methods(holder: object) -> list[Activity]:
+    """The activities of an activity class's instance."""
+    methods = inspect.getmembers(holder, inspect.ismethod)
+    return [method for _, method in methods if hasattr(method, "__temporal_activity_definition")]
