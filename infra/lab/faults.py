@@ -149,7 +149,10 @@ EFFECTS: dict[int, Effect] = {
     ),
     140: Effect(
         (
-            f"140, {_NOBODY}An uncorrectable ECC error detected (possible firmware handling failure) DRAM:2, LTC:0, MMU:0, PCIE:0",
+            (
+                f"140, {_NOBODY}An uncorrectable ECC error detected (possible firmware handling failure) "
+                "DRAM:2, LTC:0, MMU:0, PCIE:0"
+            ),
             _RESET,
         ),
         gpu={"ecc_volatile_uncorrected": 2, "recovery_action": 1},

@@ -27,6 +27,7 @@ from infra.lab.writing import write_environment, write_settings, write_ssh, writ
 
 MARKER = ".hotspare-lab"
 """A folder with this file is a lab's and may be emptied by the next one."""
+_KEPT = (MARKER, "lab.log")
 
 
 class Lab:
@@ -128,6 +129,10 @@ class Lab:
         """Give a node a fault; returns the kernel lines that were printed. ValueError names the nodes if there is no such one."""
         return self._node(node).inject(fault)
 
+    async def cure(self, node: str) -> None:
+        """Take every fault from a node, as new hardware would."""
+        self._node(node).cure()
+
     async def reboot_done(self, node: str, since_boot_id: str) -> str:
         """Wait until a node is up with another boot id; returns it."""
         lab_node = self._node(node)
@@ -162,10 +167,10 @@ class Lab:
 def _take_folder(folder: Path) -> None:
     """Empty the folder of an earlier lab, or take a new or empty one; anything else is somebody's and is left alone."""
     if folder.is_dir() and any(folder.iterdir()):
-        if not (folder / MARKER).exists():
+        if any(entry.name not in _KEPT for entry in folder.iterdir()) and not (folder / MARKER).exists():
             raise ValueError(f"{folder} is not empty and no lab made it; choose another folder")
         for entry in folder.iterdir():
-            if entry.name != MARKER and not entry.name.startswith("lab.log"):
+            if entry.name not in _KEPT:
                 shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)

@@ -21,7 +21,7 @@ class NodeProcesses:
     def __init__(self, root: Path, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)
         self._home = self._environment["HOME"]
-        self._marker = b"HOTSPARE_HOST_ROOT=" + os.fsencode(root)
+        self._root = root
         self._started: set[asyncio.subprocess.Process] = set()
 
     async def start(
@@ -49,26 +49,28 @@ class NodeProcesses:
             kill_group(process)
         while left := self._alive():
             for pid in left:
-                _kill(pid)
+                kill(pid)
             await asyncio.gather(*(process.wait() for process in started))
             await asyncio.sleep(0)
         await asyncio.gather(*(process.wait() for process in started))
 
     def _alive(self) -> list[int]:
-        """Process ids that carry the node's mark. A zombie has no environment any more, so it does not count."""
-        if not PROC.is_dir():
-            return []
-        found = []
-        for entry in PROC.iterdir():
-            if entry.name.isdigit() and self._has_mark(entry):
-                found.append(int(entry.name))
-        return found
+        return marked_processes(self._root)
 
-    def _has_mark(self, entry: Path) -> bool:
-        try:
-            return self._marker in (entry / "environ").read_bytes().split(b"\0")
-        except OSError:
-            return False
+
+def marked_processes(root: Path) -> list[int]:
+    """Ids of the processes of the node with this root. A zombie has no environment any more, so it does not count."""
+    if not PROC.is_dir():
+        return []
+    marker = b"HOTSPARE_HOST_ROOT=" + os.fsencode(root)
+    return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit() and marker in _environment_of(entry)]
+
+
+def _environment_of(entry: Path) -> list[bytes]:
+    try:
+        return (entry / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def kill_group(process: asyncio.subprocess.Process) -> None:
@@ -78,6 +80,7 @@ def kill_group(process: asyncio.subprocess.Process) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _kill(pid: int) -> None:
+def kill(pid: int) -> None:
+    """Kill a process; one that has ended is no error."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -60,6 +61,14 @@ def write_settings(folder: Path, options: LabOptions, ui_url: str) -> Path:
         "notify": {"log": str(folder / "pages.jsonl")},
         "store": {"host_memory": str(folder / "host-memory.sqlite3"), "evidence_dir": str(folder / "evidence")},
         "effects": {"settle_s": 10.0, "boot_poll_s": 0.3, "stop_deadline_s": 30.0},
+        "intake": {"port": 0, "token_file": str(folder / "intake.token")},
+        "watcher": {
+            "cursors": str(folder / "cursors.json"),
+            "repeat_s": 5.0,
+            "reconnect_min_s": 0.2,
+            "reconnect_max_s": 2.0,
+            "refresh_s": 2.0,
+        },
     }
     if ui_url:
         tables["temporal"] = {"ui_url": ui_url}
@@ -69,6 +78,9 @@ def write_settings(folder: Path, options: LabOptions, ui_url: str) -> Path:
         # A JSON string, number or list of strings is TOML too.
         lines += [f"{key} = {json.dumps(value)}\n" for key, value in values.items()]
     write_atomically(path, "".join(lines))
+    token = folder / "intake.token"
+    token.touch(0o600)
+    token.write_text(secrets.token_urlsafe(24) + "\n")
     return path
 
 
