@@ -85,10 +85,10 @@ class Stage:
 
 
 @asynccontextmanager
-async def set_stage(folder: Path, screen: Screen) -> AsyncIterator[Stage]:
+async def set_stage(folder: Path, screen: Screen, nodes: int = NODES, spares: int = SPARES) -> AsyncIterator[Stage]:
     """Bring up the lab, set Hotspare up on it as on any cluster, start the job and the worker; take all of it down afterwards."""
-    screen.say(f"A lab cluster of {NODES} nodes and {SPARES} spares comes up in {folder} ...")
-    async with Lab(LabOptions(folder=folder, nodes=NODES, spares=SPARES)) as lab:
+    screen.say(f"A lab cluster of {nodes} nodes and {spares} spares comes up in {folder} ...")
+    async with Lab(LabOptions(folder=folder, nodes=nodes, spares=spares)) as lab:
         os.environ.update(lab.environment())
         async with desk(None) as opened:
             await lab.job.start()
