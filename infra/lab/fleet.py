@@ -12,12 +12,12 @@ import boto3
 
 from activities.names import ROLE_HEAD, ROLE_SPARE, ROLE_WORKER, TAG_CLUSTER, TAG_ROLE
 from infra.lab.ec2_endpoint import Ec2Endpoint
+from infra.lab.hardware import HEAD_TYPE
 from infra.lab.node import LabNode
 from infra.lab.options import REGION, LabOptions
 from infra.lab.ssh_server import SshSide
 
 HEAD = "head"
-HEAD_TYPE = "m5.xlarge"
 IMAGE = "ami-12c6146b"
 """An image that moto knows from the start (Ubuntu)."""
 # The endpoint checks no signature; these only satisfy the SDK.

@@ -11,6 +11,8 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+HEAD_TYPE = "m5.xlarge"
+"""Instance type of the head node: no GPU."""
 DRIVER_VERSION = "580.95.05"
 CUDA_VERSION = 13000
 """CUDA version of the driver as NVML counts: 1000 * major + 10 * minor."""

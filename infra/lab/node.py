@@ -10,8 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from activities.names import ROLE_HEAD
 from infra.lab.faults import Cure, Fault, gpu_changes, kernel_lines, kills_work
-from infra.lab.hardware import fresh_gpus, hardware_of
+from infra.lab.hardware import HEAD_TYPE, fresh_gpus, hardware_of
 from infra.lab.node_root import UPTIME_OF_A_NEW_LAB_S, NodeRoot
 from infra.lab.options import LabOptions
 from infra.lab.processes import NodeProcesses, kill_group
@@ -52,13 +53,14 @@ class LabNode:
         self.state = NodeState.STOPPED
         self.boots = 0
         self._options = options
-        hardware = None if role == "head" else hardware_of(options.instance_type)
+        self.instance_type = HEAD_TYPE if role == ROLE_HEAD else options.instance_type
+        hardware = None if role == ROLE_HEAD else hardware_of(options.instance_type)
         self._hardware = hardware
         self._gpus = fresh_gpus(hardware, f"{instance_id}/0") if hardware else []
         self._cold_boots = 0
         self._faults: list[Fault] = []
         self._work: dict[int, tuple[str, asyncio.subprocess.Process]] = {}
-        self.files = NodeRoot(root, name, hardware)
+        self.files = NodeRoot(root, name, self.instance_type, hardware)
         self.files.lay_out(desk)
         self.files.lay_out_pci(self._gpus)
         self.processes = NodeProcesses(root, self._environment())

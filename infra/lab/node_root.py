@@ -52,11 +52,12 @@ def write_atomically(path: Path, text: str) -> None:
 class NodeRoot:
     """Lays out the root folder and keeps the files that change: boot id, uptime, kernel log, GPU state."""
 
-    def __init__(self, root: Path, name: str, hardware: Hardware | None) -> None:
+    def __init__(self, root: Path, name: str, instance_type: str, hardware: Hardware | None) -> None:
         self.path = root
         self.home = root / "home/hotspare"
         self.bin = root / BIN
         self._name = name
+        self._instance_type = instance_type
         self._hardware = hardware
         self._kernel_log = root / "var/log/lab/kernel.log"
         self._gpu_state = root / "var/lib/lab/gpus.json"
@@ -70,6 +71,11 @@ class NodeRoot:
         (self.path / "etc/hostname").write_text(self._name + "\n")
         (self.path / "etc/os-release").write_text('ID=ubuntu\nVERSION_ID="22.04"\nPRETTY_NAME="Ubuntu 22.04.5 LTS"\n')
         (self.path / "proc/sys/kernel/hostname").write_text(self._name + "\n")
+        (self.path / "proc/meminfo").write_text("MemTotal:       2097152000 kB\nMemAvailable:   2013265920 kB\n")
+        dmi = self.path / "sys/devices/virtual/dmi/id"
+        dmi.mkdir(parents=True, exist_ok=True)
+        (dmi / "product_name").write_text(self._instance_type + "\n")
+        (dmi / "sys_vendor").write_text("Amazon EC2\n")
         desk_file = self.path / "var/lib/lab/desk.json"
         desk_file.touch(0o600)
         desk_file.write_text(json.dumps(desk))
