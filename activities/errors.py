@@ -5,6 +5,7 @@
     │   ├── UnknownNode           no inventory entry has this alias
     │   ├── NotOurs               a quarantine, lease or tag belongs to somebody else
     │   ├── PreconditionFailed    the world is not as the caller was told; nothing was done
+    │   ├── AccessRefused         the node answers but does not let us in, or is not who it should be; says nothing of its health
     │   ├── CapabilityMissing     this access or adapter cannot do that
     │   ├── DeadlinePassed        the thing waited for did not happen in time
     │   └── BadInput              the caller's data is wrong
@@ -44,6 +45,10 @@ class NotOurs(FinalError):
 
 class PreconditionFailed(FinalError):
     """The world is not as the caller was told; nothing was done."""
+
+
+class AccessRefused(FinalError):
+    """The node's door is closed to us: unknown host key, no login, no such host name. The access is broken, not the node."""
 
 
 class CapabilityMissing(FinalError):

@@ -37,7 +37,10 @@ class DetachedRun(Message):
 
 
 class NodeAccess(Protocol):
-    """One way to reach one node. Every method is bounded in time and raises NodeUnreachable when there is no answer."""
+    """One way to reach one node. Every method is bounded in time and raises NodeUnreachable when there is no answer.
+
+    AccessRefused means that the way itself is broken (host key, login, host name): it says nothing of the node's health.
+    """
 
     def run(self, command: list[str], deadline_s: float, output_limit: int | None = None) -> CommandResult:
         """Run a command to its end; raises DeadlinePassed (and ends it) when it takes longer.

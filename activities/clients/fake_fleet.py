@@ -6,6 +6,7 @@ It ships with the product, because workflow tests, replay and the simulator run 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from activities.clients.fake_ec2 import FakeEc2, FakeInventory
 from activities.clients.fake_job import FakeJob
 from activities.clients.fake_machine import FakeFault, FakeMachine
 from activities.clients.fake_memory import FakeMemory
-from activities.clients.fake_points import Hold, Points
+from activities.clients.fake_points import LOOK_S, Hold, Points
 from activities.clients.fake_text import all_reduce_text, mpirun_unreachable_text
+from activities.clock import beat
 from activities.ec2 import Ec2Activities
 from activities.host_memory import HostMemoryActivities
 from activities.incidents import IncidentActivities, WorkflowGateway
@@ -36,16 +38,24 @@ GROUP_BUSBW_GBS = 470.0
 
 
 class FakeClock:
-    """A clock that each thread turns for itself by waiting: a deadline of hours passes at once, and nobody else's does."""
+    """A clock that each thread turns for itself by waiting: a deadline of hours passes at once, and nobody else's does.
 
-    def __init__(self) -> None:
+    It stands still while a call is held, so that nothing runs out of time before the test releases it.
+    """
+
+    def __init__(self, points: Points) -> None:
+        self._points = points
         self._local = threading.local()
 
     def now(self) -> float:
         return float(getattr(self._local, "now", 0.0))
 
     def wait(self, seconds: float) -> None:
-        self._local.now = self.now() + seconds
+        if self._points.holding:
+            time.sleep(LOOK_S)
+            beat()
+        else:
+            self._local.now = self.now() + seconds
 
 
 class FakeFleet:
@@ -59,7 +69,7 @@ class FakeFleet:
     def __init__(self, nodes: int = 4, spares: int = 1, instance_type: str = "p5.48xlarge", cluster: str = "lab") -> None:
         self.cluster, self.instance_type = cluster, instance_type
         self.points = Points()
-        self.clock = FakeClock()
+        self.clock = FakeClock(self.points)
         self.pages: list[Page] = []
         self._lock = threading.RLock()
         workers = [f"node-{number}" for number in range(1, nodes + 1)]

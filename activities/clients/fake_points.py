@@ -35,6 +35,11 @@ class Hold:
         if not await asyncio.to_thread(self._arrived.wait, patience_s):
             raise TimeoutError(f"nothing arrived at {self.point} {self.node} within {patience_s:.0f} s")
 
+    @property
+    def holding(self) -> bool:
+        """Whether a call is stopped here now."""
+        return self._arrived.is_set() and not self._released.is_set()
+
     def release(self) -> None:
         """Let the held call, and all later ones, go on."""
         self._released.set()
@@ -79,6 +84,12 @@ class Points:
         """Return how many calls were carried out at a point, of one node or of all."""
         with self._lock:
             return sum(number for (at, of), number in self._counts.items() if at == point and node in ("", of))
+
+    @property
+    def holding(self) -> bool:
+        """Whether any call is held now."""
+        with self._lock:
+            return any(hold.holding for hold in self._holds)
 
     def carry_out(self, point: str, node: str, effect: Callable[[], T]) -> T:
         """Called by the fake: fail, hold or make one call.

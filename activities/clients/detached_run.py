@@ -1,0 +1,150 @@
+"""The part of a detached run that lives on the node: start, poll and kill commands that outlast the SSH session.
+
+Sent as text and run by the node's Python (3.9, standard library alone): `python3 -c TEXT start DIR LIMIT COMMAND...`. One folder
+per run holds `output`, `status` (the exit status), and `pid` (process group and boot id).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+LOST = -1
+TERM_GRACE_S = 5.0
+NO_PID_S = 30.0
+
+
+def boot_id() -> str:
+    # The node's own boot: a process group of an earlier boot may be somebody else's by now.
+    root = os.environ.get("HOTSPARE_HOST_ROOT") or "/"
+    try:
+        with open(os.path.join(root, "proc/sys/kernel/random/boot_id")) as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def write(path: str, text: str) -> None:
+    with open(path + ".part", "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(path + ".part", path)
+
+
+def read(path: str, limit: int = 0) -> str:
+    """Return a file's text, or its last `limit` characters; empty when there is no such file."""
+    try:
+        with open(path, "rb") as file:
+            if limit:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def start(folder: str, limit_s: float, command: list[str]) -> None:
+    """Start the command once: the folder is the lock. The caller waits until the run has a pid, so a cut connection loses none."""
+    os.makedirs(os.path.dirname(folder), exist_ok=True)
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        return
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    ready, tell = os.pipe()
+    if os.fork():
+        os.close(tell)
+        os.read(ready, 1)
+        return
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
+    os.close(ready)
+    supervise(folder, limit_s, command, tell)
+    os._exit(0)
+
+
+def supervise(folder: str, limit_s: float, command: list[str], tell: int) -> None:
+    """Run the command in a process group of its own, end the group at the limit, and leave the exit status."""
+    with open(os.path.join(folder, "output"), "wb") as output:
+        try:
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+        except OSError as error:
+            output.write(("%s: %s\n" % (command[0], error.strerror)).encode())
+            output.flush()
+            write(os.path.join(folder, "status"), "127" if error.errno == 2 else "126")
+            os.write(tell, b".")
+            return
+        write(os.path.join(folder, "pid"), "%d %d %s" % (child.pid, os.getpid(), boot_id()))
+        os.write(tell, b".")
+        os.close(tell)
+        try:
+            status = child.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            end_group(child.pid)
+            child.wait()
+            status = 124
+        write(os.path.join(folder, "status"), str(128 - status if status < 0 else status))
+
+
+def end_group(group: int) -> None:
+    """Ask a process group to end, and end it."""
+    for number, wait_s in ((signal.SIGTERM, TERM_GRACE_S), (signal.SIGKILL, 1.0)):
+        until = time.monotonic() + wait_s
+        try:
+            os.killpg(group, number)
+            while time.monotonic() < until:
+                os.killpg(group, 0)
+                time.sleep(0.05)
+        except OSError:
+            return
+
+
+def running(folder: str) -> bool:
+    """Say whether the run's supervisor is alive in this boot, or was started a moment ago and has no pid yet."""
+    words = read(os.path.join(folder, "pid")).split()
+    if not words:
+        return time.time() - os.stat(folder).st_mtime < NO_PID_S
+    if len(words) > 2 and words[2] != boot_id():
+        return False
+    return os.path.exists("/proc/%s" % words[1])
+
+
+def poll(folder: str, limit: int) -> None:
+    """Print the run's state as JSON."""
+    if not os.path.isdir(folder):
+        print(json.dumps({"known": False}))
+        return
+    alive = running(folder)  # looked at before the status: the other way round, a run that ends in between would look lost
+    status = read(os.path.join(folder, "status")).strip()
+    ended = int(status) if status else None if alive else LOST
+    print(json.dumps({"known": True, "exit_status": ended, "output": read(os.path.join(folder, "output"), limit)}))
+
+
+def kill(folder: str) -> None:
+    """End the run's process group; its supervisor then leaves the status. A run that never started is forgotten."""
+    words = read(os.path.join(folder, "pid")).split()
+    if words and running(folder) and not read(os.path.join(folder, "status")):
+        end_group(int(words[0]))
+    elif not words and os.path.isdir(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def main(words: list[str]) -> None:
+    verb, folder = words[0], os.path.join(os.path.expanduser("~"), words[1])
+    if verb == "start":
+        start(folder, float(words[2]), words[3:])
+    elif verb == "poll":
+        poll(folder, int(words[2]))
+    else:
+        kill(folder)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,161 @@
+"""One SSH connection to one node, opened when needed and opened again when it broke. Host keys are always verified."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from typing import NoReturn
+
+import paramiko
+
+from activities.clients.ssh_config import SshConfiguration, SshTarget
+from activities.errors import AccessRefused, CommandFailed, NodeUnreachable
+
+KEEPALIVE_S = 5
+"""Seconds between keep-alive packets, so that a dead peer is noticed on a silent connection. Hotspare default."""
+
+DEAD_PEER_MS = 15_000
+"""Milliseconds without acknowledgement after which the kernel gives a connection up. Hotspare default: 3 keep-alives."""
+
+# What goes wrong on a connection reaches us as an exception; paramiko's own thread would print it once more with a traceback.
+logging.getLogger("paramiko.transport").setLevel(logging.CRITICAL)
+
+
+class SshConnection:
+    """A connection that several threads may use at once; each command has its own channel."""
+
+    def __init__(self, configuration: SshConfiguration, target: SshTarget, connect_timeout_s: float) -> None:
+        self._configuration = configuration
+        self._target = target
+        self._timeout_s = connect_timeout_s
+        self._lock = threading.Lock()
+        self._clients: list[paramiko.SSHClient] = []
+
+    @property
+    def name(self) -> str:
+        """What an operator would type after `ssh`."""
+        return self._target.alias
+
+    def open_channel(self) -> paramiko.Channel:
+        """Return a new session channel; a connection that turns out to be dead is opened again once."""
+        for last in (False, True):
+            transport = self._transport()
+            try:
+                return transport.open_session(timeout=self._timeout_s)
+            except paramiko.ChannelException as error:
+                raise CommandFailed(f"{self.name}: the SSH server takes no more sessions now: {error}") from error
+            except (paramiko.SSHException, EOFError, OSError) as error:
+                self.close()
+                if last:
+                    raise NodeUnreachable(f"{self.name}: the SSH connection is open, but does not answer: {error}") from error
+        raise AssertionError("unreachable")
+
+    def close(self) -> None:
+        """Close the connection and those to jump hosts."""
+        with self._lock:
+            clients, self._clients = self._clients, []
+        for client in clients:
+            client.close()
+
+    def _transport(self) -> paramiko.Transport:
+        with self._lock:
+            transport = self._clients[0].get_transport() if self._clients else None
+            if transport is not None and transport.is_active():
+                return transport
+            for client in self._clients:
+                client.close()
+            self._clients = []
+            self._clients = self._connect(self._target, hops=())
+            transport = self._clients[0].get_transport()
+            if transport is None:
+                raise NodeUnreachable(f"{self.name}: the SSH connection broke while it was opened")
+            transport.set_keepalive(KEEPALIVE_S)
+            return transport
+
+    def _connect(self, target: SshTarget, hops: tuple[str, ...]) -> list[paramiko.SSHClient]:
+        """Connect to a target, through its jump hosts first. Returns its client, then those of the jumps."""
+        if target.alias in hops:
+            raise AccessRefused(f"{self.name}: ProxyJump goes round in a circle: {' -> '.join((*hops, target.alias))}")
+        jumps: list[paramiko.SSHClient] = []
+        if target.jumps:
+            jump = self._configuration.target(target.jumps[-1])
+            jumps = self._connect(jump, (*hops, target.alias))
+        try:
+            return [self._login(target, self._socket(target, jumps)), *jumps]
+        except BaseException:
+            for client in jumps:
+                client.close()
+            raise
+
+    def _socket(self, target: SshTarget, jumps: list[paramiko.SSHClient]) -> socket.socket | paramiko.Channel | paramiko.ProxyCommand:
+        if target.proxy_command:
+            return paramiko.ProxyCommand(target.proxy_command)
+        try:
+            if jumps and (through := jumps[0].get_transport()) is not None:
+                return through.open_channel("direct-tcpip", (target.host, target.port), ("127.0.0.1", 0), timeout=self._timeout_s)
+            plain = socket.create_connection((target.host, target.port), self._timeout_s)
+        except socket.gaierror as error:
+            raise AccessRefused(f"{self.name}: the host name {target.host} is not known here: {error}") from error
+        except (OSError, paramiko.SSHException) as error:
+            raise NodeUnreachable(f"{self.name}: no connection to {target.host} port {target.port}: {error}") from error
+        with contextlib.suppress(OSError, AttributeError):
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
+        return plain
+
+    def _login(self, target: SshTarget, through: socket.socket | paramiko.Channel | paramiko.ProxyCommand) -> paramiko.SSHClient:
+        client = paramiko.SSHClient()
+        for file in target.known_hosts:
+            with contextlib.suppress(OSError):
+                client.load_system_host_keys(file)
+        client.set_missing_host_key_policy(_RefuseUnknown(target))
+        try:
+            client.connect(
+                target.host,
+                target.port,
+                target.user,
+                key_filename=list(target.identity_files) or None,  # type: ignore[arg-type]  # a list is allowed, the stubs do not know
+                sock=through,
+                timeout=self._timeout_s,
+                banner_timeout=self._timeout_s,
+                auth_timeout=self._timeout_s,
+                allow_agent=not target.identities_only,
+                look_for_keys=not target.identity_files,
+            )
+        except BaseException as error:
+            client.close()
+            through.close()
+            _explain(target, error)
+        return client
+
+
+class _RefuseUnknown(paramiko.MissingHostKeyPolicy):
+    """Refuses a host whose key is not known, and says how to add it."""
+
+    def __init__(self, target: SshTarget) -> None:
+        self._target = target
+
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> NoReturn:
+        target = self._target
+        raise AccessRefused(
+            f"{target.alias}: the host key of {target.host} port {target.port} is not known ({key.get_name()} {key.fingerprint}). Compare the "
+            f"fingerprint with the instance's console output (aws ec2 get-console-output), then add the key: "
+            f"ssh-keyscan -p {target.port} {target.host} >> {target.known_hosts[0]}"
+        )
+
+
+def _explain(target: SshTarget, error: BaseException) -> NoReturn:
+    """Turn what paramiko raises at login into our errors: who is refused is not unreachable."""
+    place = f"{target.host} port {target.port}"
+    if isinstance(error, paramiko.BadHostKeyException):
+        raise AccessRefused(
+            f"{target.alias}: the host key of {place} has changed; if the instance was replaced, remove the old one: "
+            f"ssh-keygen -R '[{target.host}]:{target.port}' -f {target.known_hosts[0]}"
+        ) from error
+    if isinstance(error, paramiko.AuthenticationException):
+        keys = ", ".join(target.identity_files) or "the default keys"
+        raise AccessRefused(f"{target.alias}: {target.user}@{place} does not accept {keys}: {error}") from error
+    if isinstance(error, (paramiko.SSHException, EOFError, OSError)):
+        raise NodeUnreachable(f"{target.alias}: no SSH login at {place}: {str(error) or type(error).__name__}") from error
+    raise error
