@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import tomllib
@@ -24,6 +25,7 @@ from activities.settings import (
     Section,
     StoreSettings,
 )
+from checks.thresholds import BadThreshold, read_thresholds
 from workers.sections import ChecksSettings, IntakeSettings, NameSettings, TemporalSettings, WatcherSettings, WorkerSettings
 from workflows.decisions.settings import DEFAULT_LADDERS, ClusterSettings, PolicySettings, SweepSettings
 
@@ -137,6 +139,10 @@ def _check_names(settings: Settings) -> list[str]:
     if settings.job.adapter == "command":
         needed = ("head", "find", "status", "hold", "resume")
         mistakes += [f'job.{key}: needed for job.adapter = "command"' for key in needed if not getattr(settings.job, key)]
+    try:
+        read_thresholds(json.dumps(settings.checks.thresholds))
+    except BadThreshold as error:
+        mistakes.append(f"checks.thresholds: {error}")
     if settings.watcher.reconnect_max_s < settings.watcher.reconnect_min_s:
         mistakes.append("watcher.reconnect_max_s: below watcher.reconnect_min_s")
     return mistakes

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import inspect
 import tempfile
-import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,17 @@ from activities.burn_in import BurnInActivities, BurnInLauncher
 from activities.ec2 import Ec2Activities, Ec2Client
 from activities.host_memory import HostMemory, HostMemoryActivities
 from activities.incidents import IncidentActivities, WorkflowGateway
-from activities.inventory import Inventory, InventoryActivities, Node
+from activities.inventory import Inventory, InventoryActivities
 from activities.jobs.activities import JobActivities
 from activities.jobs.command import CommandJobAdapter
 from activities.jobs.none import NoJobAdapter
 from activities.jobs.protocol import JobAdapter
 from activities.node import NodeActivities
-from activities.node_access import NodeAccess
+from activities.node_access import AccessTo, NodeAccess
 from activities.notify import Notifier, NotifyActivities
 from activities.probing import ChecksArchive, Probe
 from activities.quarantine import QuarantineActivities, QuarantineMarks
+from checks.archive import build_archive
 from workers.connection import TemporalAway
 from workers.settings import Settings
 from workflows.decide import DecideActivities
@@ -39,23 +40,16 @@ Activity = Callable[..., Any]
 
 
 class Wiring:
-    """Clients and activities of one process, safe for several threads. `client` may be absent where nothing speaks to Temporal."""
+    """Clients and activities of one process. `client` may be absent where nothing speaks to Temporal."""
 
     def __init__(self, settings: Settings, client: Client | None = None) -> None:
         self._settings = settings
         self._client = client
-        self._accesses: dict[str, tuple[Node, NodeAccess]] = {}
-        self._lock = threading.Lock()
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._closing = ExitStack()
 
     def close(self) -> None:
         """Close what was opened."""
-        with self._lock:
-            accesses, self._accesses = self._accesses, {}
-        for _, access in accesses.values():
-            access.close()
-        if self._scratch is not None:
-            self._scratch.cleanup()
+        self._closing.close()
 
     @cached_property
     def ec2(self) -> Ec2Client:
@@ -99,18 +93,13 @@ class Wiring:
             raise TemporalAway("this needs Temporal, and no server answers; see: hotspare doctor")
         return TemporalGateway(self._client)
 
-    def access_to(self, node: Node) -> NodeAccess:
-        """The access to a node, kept open over calls. A node with a new address gets a new one."""
-        from activities.clients.ssh_paramiko import SshAccess
+    @cached_property
+    def access_to(self) -> AccessTo:
+        """Gives the access to a node; connections are kept open over calls."""
+        from activities.clients.ssh_paramiko import SshAccessTo
 
-        with self._lock:
-            known = self._accesses.get(node.instance_id)
-            if known and (known[0].host, known[0].ip) == (node.host, node.ip):
-                return known[1]
-            access = SshAccess(node, self._settings.access)
-            self._accesses[node.instance_id] = (node, access)
-        if known:
-            known[1].close()
+        access = SshAccessTo(self._settings.access)
+        self._closing.callback(access.close)
         return access
 
     def aws_identity(self) -> str:
@@ -129,13 +118,11 @@ class Wiring:
     @cached_property
     def _archive(self) -> ChecksArchive:
         """The checks as they travel to nodes, written to a scratch folder of this process."""
-        from checks.archive import build
-
-        content, digest = build()
-        self._scratch = tempfile.TemporaryDirectory(prefix="hotspare-checks-")
-        file = Path(self._scratch.name) / "checks.tar.gz"
-        file.write_bytes(content)
-        return ChecksArchive(file, digest)
+        archive = build_archive()
+        folder = self._closing.enter_context(tempfile.TemporaryDirectory(prefix="hotspare-checks-"))
+        file = Path(folder) / "checks.tar.gz"
+        file.write_bytes(archive.content)
+        return ChecksArchive(file, archive.digest)
 
     @cached_property
     def _job_adapter(self) -> JobAdapter:

@@ -1,4 +1,4 @@
-"""What `hotspare init` prepares on a server: search attributes that are proven to work, and the sweep's schedule. Twice is once."""
+"""What `hotspare init` prepares on a server: proven search attributes and the sweep's schedule. Twice is once."""
 
 from __future__ import annotations
 

@@ -69,14 +69,21 @@ def test_resolved_is_told_by_each_alerts_own_status() -> None:
 
 
 def test_one_unreadable_alert_is_told_and_the_rest_is_taken() -> None:
-    bad: list[Any] = [None, {"status": "firing", "labels": {"alertname": "x"}}, alert(status="maybe"), alert(labels=None) | {"labels": 3}]
+    bad: list[Any] = [
+        None,
+        {"status": "firing", "labels": {"alertname": "x"}},
+        alert(status="maybe"),
+        alert(labels=None) | {"labels": 3},
+    ]
     read = read_notification({"version": "4", "alerts": [alert(), *bad, alert()]}, MAPPING)
     assert len(read.alerts) == 2
     assert [one.index for one in read.unreadable] == [1, 2, 3, 4]
     assert "names no node" in read.unreadable[1].why
 
 
-@pytest.mark.parametrize("body", [[], "x", None, {}, {"version": "3", "alerts": []}, {"version": "4"}, {"version": 4, "alerts": []}])
+@pytest.mark.parametrize(
+    "body", [[], "x", None, {}, {"version": "3", "alerts": []}, {"version": "4"}, {"version": 4, "alerts": []}]
+)
 def test_what_is_no_alertmanager_message_is_refused(body: Any) -> None:
     with pytest.raises(BadInput):
         read_notification(body, MAPPING)
@@ -84,8 +91,12 @@ def test_what_is_no_alertmanager_message_is_refused(body: Any) -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=4)
-    | st.dictionaries(st.sampled_from(["labels", "annotations", "status", "startsAt", "xid", "gpu", "node"]), inner, max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["labels", "annotations", "status", "startsAt", "xid", "gpu", "node"]), inner, max_size=5
+        )
+    ),
     max_leaves=12,
 )
 

@@ -149,7 +149,9 @@ async def test_a_resolved_alert_is_handed_on_as_resolved(door: Door) -> None:
     assert [start.report.resolved for _, start in door.gateway.reports if start.report] == [False, True]
 
 
-@pytest.mark.parametrize("body", [b"", b"nonsense", b"[]", b'{"version": "3"}', b"[" * 100_000, b'{"version": "4", "alerts": 3}', b"\xff"])
+@pytest.mark.parametrize(
+    "body", [b"", b"nonsense", b"[]", b'{"version": "3"}', b"[" * 100_000, b'{"version": "4", "alerts": 3}', b"\xff"]
+)
 async def test_what_is_no_message_is_a_400_that_says_why(door: Door, body: bytes) -> None:
     answer = await door.post(body)
     assert answer.status_code == 400

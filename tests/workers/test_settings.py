@@ -31,6 +31,7 @@ FILE = Path("/etc/x/hotspare.toml")
         ("[burn_in.floors_gbs]\np5 = 300.0", 'burn_in.floors_gbs."p5": not a floor; write "p5.48xlarge/2"'),
         ("[job]\nadapter = 'command'\nhead = 'head'", 'job.find: needed for job.adapter = "command"'),
         ("[cluster]\nname = 'a/b'", "cluster.name: string should match pattern"),
+        ("[checks.thresholds]\nnvml_deadlin_s = 3.0", "checks.thresholds: "),
         ("file = 'x'", "file: unknown key"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The watcher over scripted nodes: reports arrive, are sent again until confirmed, and survive broken connections and restarts."""
+"""The watcher over scripted nodes: reports arrive, are sent until confirmed, and survive broken connections and restarts."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Scene:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition; the test's own limit ends a wait that is in vain."""
-    while not condition():
+    while not condition():  # noqa: ASYNC110, the watched threads have no event to wait for
         await asyncio.sleep(0.005)
 
 

@@ -22,7 +22,11 @@ def calls() -> set[tuple[str, str]]:
     found = set()
     for file in Path(workflows.__path__[0]).glob("*.py"):
         for call in ast.walk(ast.parse(file.read_text())):
-            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "execute_activity_method":
+            if (
+                isinstance(call, ast.Call)
+                and isinstance(call.func, ast.Attribute)
+                and call.func.attr == "execute_activity_method"
+            ):
                 named = [word.value.attr for word in call.keywords if word.arg is None and isinstance(word.value, ast.Attribute)]
                 assert isinstance(call.args[0], ast.Attribute), f"{file.name}:{call.lineno}"
                 found |= {(call.args[0].attr, getattr(options, name)["task_queue"]) for name in named}
@@ -35,7 +39,9 @@ async def served(tmp_path: Path, client: Client) -> dict[str, list[Activity]]:
     return wiring.activities(attributes=True)
 
 
-async def test_every_activity_that_workflows_call_is_served_on_the_queue_they_call_it_on(served: dict[str, list[Activity]]) -> None:
+async def test_every_activity_that_workflows_call_is_served_on_the_queue_they_call_it_on(
+    served: dict[str, list[Activity]],
+) -> None:
     wanted = calls()
     assert len(wanted) >= 15
     registered = {(method.__name__, queue) for queue, methods in served.items() for method in methods}
@@ -48,4 +54,8 @@ async def test_every_queue_belongs_to_one_role(served: dict[str, list[Activity]]
 
 
 async def test_building_the_activities_reaches_for_nothing_outside(served: dict[str, list[Activity]], tmp_path: Path) -> None:
-    assert {file.name for file in tmp_path.iterdir()} <= {"host-memory.sqlite3", "host-memory.sqlite3-wal", "host-memory.sqlite3-shm"}
+    assert {file.name for file in tmp_path.iterdir()} <= {
+        "host-memory.sqlite3",
+        "host-memory.sqlite3-wal",
+        "host-memory.sqlite3-shm",
+    }

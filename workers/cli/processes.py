@@ -42,7 +42,7 @@ def add_to(app: typer.Typer) -> None:
 def worker(
     config: ConfigOption = None,
     role: Annotated[
-        list[str] | None, typer.Option("--role", help="control, aws, ssh or notify; may be given several times [default: all]")
+        list[str] | None, typer.Option("--role", help="control, aws, ssh or notify; may be given several times; else all.")
     ] = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,

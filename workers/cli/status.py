@@ -58,12 +58,11 @@ def _document(at: Desk, nodes: list[Node], incidents: dict[str, Look], books: Ov
 
 def _headline(at: Desk, nodes: list[Node], incidents: dict[str, Look]) -> Text:
     spares = sum(1 for node in nodes if node.role == ROLE_SPARE)
-    text = Text.assemble(
+    return Text.assemble(
         (f"cluster {at.settings.name}", "bold"),
         f": {len(nodes)} nodes, {spares} spares, mode {at.settings.policy.mode.value}, ",
         (f"{len(incidents)} open incidents", "red" if incidents else "green"),
     )
-    return text
 
 
 def _incident_table(nodes: list[Node], incidents: dict[str, Look]) -> Table:

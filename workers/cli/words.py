@@ -18,7 +18,7 @@ from workflows.messages import FreezeRequest, ThawRequest, Word
 
 ReasonOption = Annotated[str, typer.Option("--reason", "-r", help="Why; it is written into the story.")]
 StepOption = Annotated[
-    str, typer.Option("--step", help="Which step is meant, such as REBOOT_NODE [default: the one that is asked about]")
+    str, typer.Option("--step", help="Which step is meant, such as REBOOT_NODE; else the one that is asked about.")
 ]
 ScopeOption = Annotated[str, typer.Option("--scope", help='"cluster", "node:NODE", "job:NAME" or "domain:NAME".')]
 
@@ -161,7 +161,7 @@ async def update(client: Client, workflow_id: str, verb: str, message: Message, 
         try:
             return await handle.execute_update(verb, message, id=update_id, rpc_timeout=RPC_TIMEOUT)
         except WorkflowUpdateFailedError as error:
-            raise Refused(f"{verb.replace('_', ' ')} was refused: {error.cause or error}") from error
+            raise Refused(f"{verb.replace('_', ' ')} was refused: {error.cause}") from error
         except (WorkflowUpdateRPCTimeoutOrCancelledError, RPCError) as error:
             if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
                 raise _explained(error, not_open) from error
