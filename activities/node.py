@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 from temporalio import activity
@@ -12,8 +11,10 @@ from activities.clock import Clock, SystemClock
 from activities.ec2 import BOOT_ID_DEADLINE_S, Disrupted
 from activities.effects import refuse_if_late
 from activities.errors import (
+    AccessRefused,
     BadInput,
     CapabilityMissing,
+    CommandFailed,
     DeadlinePassed,
     NodeUnreachable,
     PreconditionFailed,
@@ -35,10 +36,9 @@ from activities.node_messages import (
     ResetGpu,
     Seen,
 )
-from activities.node_words import LINE_LIMIT, deep_result, examination, not_testable, weigh
+from activities.node_words import LINE_LIMIT, deep_result, examination, not_testable, unreadable, weigh
 from activities.probing import Probe, ProbeCrashed
 from activities.settings import AccessSettings, BurnInSettings, StoreSettings
-from checks.model import Action, Confidence, Verdict
 
 __all__ = [
     "CollectEvidence",
@@ -141,30 +141,18 @@ class NodeActivities:
                 why = str(error)
             except (NodeUnreachable, DeadlinePassed) as error:
                 why = str(error)
-                if self._boot_id(access):
-                    why = f"the probe did not answer, though the node does: {why}"
+            except (AccessRefused, CommandFailed) as error:
+                return unreadable(request.node, str(error), answers=True)
         return self._unreadable(request.node, access, why)
 
     def _unreadable(self, node: Node, access: NodeAccess, why: str) -> Examination:
         """Tell a node that does not answer from a probe that does not work on a node that does."""
-        boot_id = self._boot_id(access)
-        fault = "none" if boot_id else "unreachable"
-        action = Action.NONE if boot_id else Action.REBOOT_NODE
-        because = f"{node.name} answers, but its state is unknown: {why}" if boot_id else f"{node.name} does not answer: {why}"
-        return Examination(
-            reachable=bool(boot_id),
-            verdict=Verdict.UNKNOWN,
-            opinion=Opinion(fault_class=fault, action=action, confidence=Confidence.LOW, because=[because[:LINE_LIMIT]]),
-            boot_id=boot_id,
-            taken_at=datetime.now(UTC),
-            why_unreachable="" if boot_id else why[:LINE_LIMIT],
-        )
-
-    def _boot_id(self, access: NodeAccess) -> str:
         try:
-            return access.boot_id(BOOT_ID_DEADLINE_S)
+            return unreadable(node, why, answers=True, boot_id=access.boot_id(BOOT_ID_DEADLINE_S))
         except (NodeUnreachable, DeadlinePassed):
-            return ""
+            return unreadable(node, why, answers=False)
+        except (AccessRefused, CommandFailed) as error:
+            return unreadable(node, str(error), answers=True)
 
     def _node_command(self, node: Node) -> list[str]:
         gpus = str(node.gpus or self._burn_in.gpus_per_node)

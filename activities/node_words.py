@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from activities.burn_in import GroupTestResult
+from activities.inventory import Node
 from activities.node_messages import DeepTestResult, Examination, Examine, Gpu, Opinion, Report, Seen
 from activities.probing import ProbeAnswer
 from checks.diagnosis import Hardware, ReportedFault, Timing, diagnose
-from checks.model import Diagnosis, Finding, GpuRef, Verdict
+from checks.model import Action, Confidence, Diagnosis, Finding, GpuRef, Verdict
 
 LINE_LIMIT = 400
 """Characters kept of one line that enters history. Hotspare default: an incident's whole history stays under 60 KB."""
@@ -59,6 +62,24 @@ def examination(answer: ProbeAnswer, diagnosis: Diagnosis) -> Examination:
         findings=[_seen(finding) for finding in notable[:LINES]],
         gpu_serials=[gpu.serial for gpu in answer.gpus if gpu.serial],
         gpu_processes=answer.gpu_processes,
+    )
+
+
+def unreadable(node: Node, why: str, *, answers: bool, boot_id: str = "") -> Examination:
+    """Build the examination of a node whose state is unknown. One that answers has a broken monitor, not a fault."""
+    because = f"{node.name} answers, but its state is unknown: {why}" if answers else f"{node.name} does not answer: {why}"
+    return Examination(
+        reachable=answers,
+        verdict=Verdict.UNKNOWN,
+        opinion=Opinion(
+            fault_class="none" if answers else "unreachable",
+            action=Action.NONE if answers else Action.REBOOT_NODE,
+            confidence=Confidence.LOW if answers else Confidence.MEDIUM,
+            because=[because[:LINE_LIMIT]],
+        ),
+        boot_id=boot_id,
+        taken_at=datetime.now(UTC),
+        why_unreachable="" if answers else why[:LINE_LIMIT],
     )
 
 
