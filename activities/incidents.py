@@ -5,7 +5,7 @@ Workflow code cannot signal-with-start, so it asks these activities, which hold 
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from temporalio import activity
 
@@ -101,6 +101,28 @@ class EnsureCluster(Message):
     cluster: str
 
 
+class Letter(Message):
+    """A signal from one workflow to another. `payload` is the JSON form of the message that the signal takes."""
+
+    workflow_id: str
+    signal: str
+    payload: dict[str, Any]
+
+
+class ClusterLetter(Message):
+    """A signal to the cluster's keeper, which is started when it does not run."""
+
+    cluster: str
+    signal: str
+    payload: dict[str, Any]
+
+
+class Delivered(Message):
+    """Whether a letter reached a running workflow. False: there is none under that id (any more)."""
+
+    delivered: bool
+
+
 class Joined(Message):
     """Which workflow took the message."""
 
@@ -132,6 +154,14 @@ class WorkflowGateway(Protocol):
 
     async def ensure_cluster(self, cluster: str) -> Joined: ...
 
+    async def signal(self, workflow_id: str, signal: str, payload: dict[str, Any]) -> bool:
+        """Signal a running workflow; returns False when there is none under this id. True only once the server has it."""
+        ...
+
+    async def signal_cluster(self, cluster: str, signal: str, payload: dict[str, Any]) -> Joined:
+        """Signal-with-start of Cluster."""
+        ...
+
     async def open_among(self, workflow_ids: list[str]) -> list[str]:
         """Return those that are running, by describing each id (never by visibility)."""
         ...
@@ -161,6 +191,18 @@ class IncidentActivities:
         """Start the cluster's keeper when it does not run."""
         with as_application_error():
             return await self._gateway.ensure_cluster(request.cluster)
+
+    @activity.defn
+    async def post(self, letter: Letter) -> Delivered:
+        """Signal another workflow. A repeated letter is told apart by the ids inside it."""
+        with as_application_error():
+            return Delivered(delivered=await self._gateway.signal(letter.workflow_id, letter.signal, letter.payload))
+
+    @activity.defn
+    async def post_to_cluster(self, letter: ClusterLetter) -> Joined:
+        """Signal the cluster's keeper, starting it when it does not run."""
+        with as_application_error():
+            return await self._gateway.signal_cluster(letter.cluster, letter.signal, letter.payload)
 
     @activity.defn
     async def survey_holders(self, request: SurveyHolders) -> OpenHolders:

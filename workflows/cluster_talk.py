@@ -9,13 +9,11 @@ from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from activities import names
-    from activities.incidents import EnsureCluster, IncidentActivities
     from workflows import options
     from workflows.messages import Answer, Ask, AskKind, GiveBack, Grant, Holding
+    from workflows.post import post_to_cluster
     from workflows.tokens import Tokens
 
 
@@ -57,11 +55,9 @@ class ClusterTalk:
         )
 
     async def ask(self, ask: Ask) -> Answer:
-        """Ask and return the first answer, which may be "queued". Without any answer: mend Cluster, ask again with the same id."""
+        """Ask and return the first answer, which may be "queued". Without any answer it asks again under the same id."""
         self._asked[ask.request_id] = ask
-        for attempt in range(3):
-            if attempt:
-                await ensure_cluster(self._cluster)
+        for _ in range(3):
             await self._send("ask", ask)
             try:
                 await workflow.wait_condition(
@@ -110,19 +106,4 @@ class ClusterTalk:
         return bool(self._strays)
 
     async def _send(self, signal: str, message: Ask | GiveBack | Holding) -> None:
-        handle = workflow.get_external_workflow_handle(names.cluster_id(self._cluster))
-        try:
-            await handle.signal(signal, message)
-        except ApplicationError:  # no such workflow: Cluster is gone, start it and say it again
-            await ensure_cluster(self._cluster)
-            await handle.signal(signal, message)
-
-
-async def ensure_cluster(cluster: str) -> None:
-    """Make sure that Cluster runs."""
-    await workflow.execute_activity_method(
-        IncidentActivities.ensure_cluster,
-        EnsureCluster(cluster=cluster),
-        summary=f"start cluster/{cluster} if it is not running",
-        **options.MESSENGER,
-    )
+        await post_to_cluster(self._cluster, signal, message)

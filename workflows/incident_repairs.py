@@ -272,7 +272,7 @@ async def back_in_service(incident: Incident, step: Step) -> None:
     incident.learn(back_in_service=True)
     incident.fate = "back in service"
     incident.tell("back in service", "; ".join(step.because))
-    returning = [incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)]
+    await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
     if incident.known.job and incident.known.job_told and not incident.known.job_answered:
         node_in = NodeIn(
             incident=incident.known.incident,
@@ -280,8 +280,7 @@ async def back_in_service(incident: Incident, step: Step) -> None:
             node_name=incident.node.name,
             replaces=incident.node.instance_id,
         )
-        returning.append(answer_job(incident, node_in))
-    await asyncio.gather(*returning)
+        await answer_job(incident, node_in)
 
 
 def _take(incident: Incident, rung: Action, outcome: RungOutcome, detail: str) -> None:

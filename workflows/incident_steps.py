@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities import names
@@ -19,9 +19,10 @@ with workflow.unsafe.imports_passed_through():
     from activities.quarantine import LiftQuarantine, QuarantineActivities, QuarantineNode
     from checks.model import Action, Confidence, Verdict
     from workflows import options
-    from workflows.decisions.facts import Step
+    from workflows.decisions.facts import Spare, Step
     from workflows.incident import Incident
     from workflows.messages import Alone, AskKind
+    from workflows.post import post
 
 NO_NVML_CODES = (79, 119, 120)
 """After these, NVML is not touched again before a reboot. Source: DCGM 4.6 stops its own reads; a read can hang for ever."""
@@ -88,6 +89,8 @@ async def ask_leave(incident: Incident, step: Step) -> None:
         answer = await incident.talk.stand_in_queue(ask, options.CLUSTER_QUEUE)
     if answer.granted:
         incident.learn(quarantine_room=True)
+        if not answer.spare_free:
+            incident.learn(spare=Spare.NONE_SEEN, spare_reason="Cluster sees no free spare")
     elif answer.alone is Alone.STORM:
         incident.learn(storm=answer.reason)
     elif answer.queued:
@@ -176,14 +179,12 @@ async def tell_job(incident: Incident, step: Step) -> None:
 async def answer_job(incident: Incident, message: NodeIn | NodeGivenUp) -> None:
     """Give the job the one answer that it waits for."""
     signal = "node_in" if isinstance(message, NodeIn) else "node_given_up"
-    handle = workflow.get_external_workflow_handle(names.job_id(incident.cluster, incident.known.job))
-    try:
-        await handle.signal(signal, message)
+    if await post(names.job_id(incident.cluster, incident.known.job), signal, message):
         incident.learn(job_answered=True)
-    except ApplicationError:
-        words = f"not resumed: the recovery of {incident.known.job} is gone; resume it by hand"
-        incident.learn(job_answered=True, job_done=True, job_outcome=words)
-        await page(incident, words, "job recovery gone")
+        return
+    words = f"not resumed: the recovery of {incident.known.job} is gone; resume it by hand"
+    incident.learn(job_answered=True, job_done=True, job_outcome=words)
+    await page(incident, words, "job recovery gone")
 
 
 async def give_up_node(incident: Incident, step: Step) -> None:

@@ -45,7 +45,10 @@ class Alone(StrEnum):
 
 
 class Answer(Message):
-    """Cluster's answer to an Ask. A refusal with `queued` will be followed by a grant when room appears."""
+    """Cluster's answer to an Ask. A refusal with `queued` will be followed by a grant when room appears.
+
+    `spare_free` goes with leave to quarantine: whether a spare was seen free, so that nobody asks for one in vain.
+    """
 
     request_id: str
     kind: AskKind
@@ -54,8 +57,8 @@ class Answer(Message):
     alone: Alone = Alone.ALONE
     queued: bool = False
     spare: Node | None = None
-    farther: str = ""
     granted_at: datetime | None = None
+    spare_free: bool = True
 
 
 class GiveBack(Message):

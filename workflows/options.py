@@ -120,6 +120,17 @@ MESSENGER: Options = {
 }
 """Starting and joining workflows."""
 
+
+class LocalOptions(TypedDict, total=False):
+    """Keyword arguments of `workflow.execute_local_activity_method`."""
+
+    start_to_close_timeout: timedelta
+    retry_policy: RetryPolicy
+
+
+LETTER: LocalOptions = {"start_to_close_timeout": timedelta(seconds=10), "retry_policy": PATIENT_RETRY}
+"""A signal to another workflow, through the server that this workflow runs on."""
+
 PAGE: Options = {
     "task_queue": names.QUEUE_NOTIFY,
     "start_to_close_timeout": timedelta(seconds=60),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
+from temporalio.exceptions import ActivityError, ChildWorkflowError
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 with workflow.unsafe.imports_passed_through():
@@ -27,6 +27,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.incident_steps import cause_of
     from workflows.messages import BurnInReport, NodeVerdict, StartBurnIn, StartRecovery
     from workflows.operator_view import Line, OperatorView
+    from workflows.post import post
     from workflows.tokens import Tokens
 
 BURN_IN_ROUNDS = 4
@@ -232,9 +233,7 @@ class RecoverJob:
             await self._signal(incident, "job_resumed", end)
 
     async def _signal(self, workflow_id: str, signal: str, message: FailedBurnIn | JobResumed) -> None:
-        try:
-            await workflow.get_external_workflow_handle(workflow_id).signal(signal, message)
-        except ApplicationError:
+        if not await post(workflow_id, signal, message):
             self._view.tell("not told", f"{workflow_id} has ended: {signal}")
 
     @workflow.signal(description="A node of the job is out, or the job must restart")

@@ -25,6 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.incident_steps import cause_of
     from workflows.messages import Answer, Ask, AskKind, Replacement, SayHolding, StartReplacement
     from workflows.operator_view import Line, OperatorView
+    from workflows.post import post
     from workflows.tokens import Tokens
 
 SPARES_TRIED = 3
@@ -152,8 +153,10 @@ class ReplaceNode:
     async def _say_ready(self, outcome: Replacement) -> None:
         if not self._start.incident:
             return
-        handle = workflow.get_external_workflow_handle(self._start.incident)
-        await handle.signal("replacement_ready", outcome)
+        if not await post(self._start.incident, "replacement_ready", outcome):
+            raise ApplicationError(
+                f"{self._start.incident} has ended, nobody waits for the spare", type="NotWanted", non_retryable=True
+            )
 
     async def _hand_over(self, spare: Node) -> None:
         """Stay until a rank runs on the spare; then it is no spare any more."""

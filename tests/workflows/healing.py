@@ -161,7 +161,13 @@ async def healing(
             limits=limits or ClusterSettings(),
         )
         await one.start_worker()
+        await one.gateway.ensure_cluster(one.fleet.cluster)
+        await one.until(lambda: _recovered(one))
         try:
             yield one
         finally:
             await one.stop_worker()
+
+
+async def _recovered(one: Healing) -> bool:
+    return not (await one.overview()).recovering

@@ -74,7 +74,7 @@ async def test_a_reboot_that_does_not_help_goes_one_rung_up(no_spares: Healing) 
 
 async def test_a_node_that_never_comes_back_is_given_up_and_the_job_stays_held_for_a_person(no_spares: Healing) -> None:
     fleet = no_spares.fleet
-    fleet.inject("node-2", FakeFault(xid=79, cure=Cure.NO_BOOT))
+    fleet.inject("node-2", FakeFault(xid=79, cure=Cure.NEVER))
     report = await (await no_spares.report("node-2", xid=79)).result()
     assert (report.outcome, report.fate) == ("escalated", "retired")
     assert fleet.job.resumes == []

@@ -11,7 +11,7 @@ from activities.host_memory import Freeze
 from activities.inventory import Node
 from activities.message import Message
 from workflows.decisions.settings import ClusterSettings
-from workflows.decisions.spares import choose_spare
+from workflows.decisions.spares import SpareChoice, choose_spare
 from workflows.messages import Alone, Answer, Ask, AskKind, ClusterState, Grant, SeenFault
 
 
@@ -126,9 +126,12 @@ class _Book:
             f"{self._limits.max_percent_out:g} % of {self._old.fleet})"
         )
 
-    def _lease(self, ask: Ask) -> None:
+    def _choose(self, ask: Ask) -> SpareChoice:
         leased = {grant.spare_id for grant in self._grants.values() if grant.kind is AskKind.SPARE}
-        choice = choose_spare(ask, self._spares, leased)
+        return choose_spare(ask, self._spares, leased)
+
+    def _lease(self, ask: Ask) -> None:
+        choice = self._choose(ask)
         if choice.spare is None:
             self._answer(ask, Answer(request_id=ask.request_id, kind=ask.kind, granted=False, reason=choice.reason))
             return
@@ -147,7 +150,10 @@ class _Book:
             job=ask.job,
         )
         self._grants[ask.request_id] = grant
-        self._answer(ask, self._granted(grant, reason, spare))
+        answer = self._granted(grant, reason, spare)
+        if ask.kind is AskKind.NODE_OUT:
+            answer = answer.model_copy(update={"spare_free": self._choose(ask).spare is not None})
+        self._answer(ask, answer)
 
     def _supersede(self, ask: Ask) -> None:
         """A node is out once: an older grant for the same node is of an earlier, closed incident."""

@@ -34,6 +34,7 @@ class Spare(StrEnum):
     """How far a replacement is."""
 
     NOT_ASKED = "not asked"
+    NONE_SEEN = "none seen free"
     NONE_FREE = "none free"
     READY = "ready"
     FAILED = "failed"

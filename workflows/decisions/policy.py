@@ -151,9 +151,11 @@ def _tell_job(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None
 
 def _resume_first(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     """Swap in a spare while the job waits, unless policy or the lack of a spare says to repair in place."""
-    if not facts.job or facts.job_answered or facts.spare is not Spare.NOT_ASKED or facts.retest is Verdict.OK:
+    if not facts.job or facts.job_answered or facts.retest is Verdict.OK:
         return None
     in_place = rungs.next_in_place()
+    if facts.spare is not Spare.NOT_ASKED and not (facts.spare is Spare.NONE_SEEN and in_place is None):
+        return None
     if Action.REPLACE_NODE not in rungs.left or (in_place is not None and not policy.resume_first):
         return None
     gate = _gate(Action.REPLACE_NODE, facts, policy)

@@ -60,9 +60,7 @@ class PolicySettings(Section):
     resume_first: bool = Field(
         True, description="Swap in a qualified spare first and repair afterwards, when one is free and a job waits"
     )
-    attempts_per_node: int = Field(
-        3, description="Disruptive rungs per node within the window. Hotspare default"
-    )
+    attempts_per_node: int = Field(3, description="Disruptive rungs per node within the window. Hotspare default")
     attempts_per_gpu: int = Field(
         2, description="Reboots or resets per GPU serial within the window. Source: gpud, hardware inspection after 2 reboots"
     )
@@ -71,14 +69,14 @@ class PolicySettings(Section):
     )
     repeat_window_h: float = Field(
         24.0,
-        description="A fault back within this many hours of a repair starts one rung up. 10.7 % of repairs re-fault within a day (InfiniteHBD-Trace)",
+        description="A fault back within so many hours starts one rung up. Source: 10.7 % re-fault within a day (InfiniteHBD-Trace)",
     )
     boot_deadline_s: float = Field(
         1800.0, description="From a reboot to a node that answers. Source: ParallelCluster gives up at 30 min"
     )
     settling_s: float = Field(
         120.0,
-        description="After our own boot, link-training faults are not counted. Hotspare default: drivers of an image load within 2 min",
+        description="After our own boot, link-training faults do not count. Hotspare default: an image loads its driver within 2 min",
     )
     evidence_deadline_s: float = Field(60.0, description="Time for the evidence bundle. Hotspare default")
     retest_deadline_s: float = Field(
