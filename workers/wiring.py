@@ -54,9 +54,9 @@ class Wiring:
     @cached_property
     def ec2(self) -> Ec2Client:
         """EC2 of the configured region."""
-        from activities.clients.ec2_boto3 import Boto3Ec2
+        from activities.clients.ec2_boto3 import Ec2Boto3
 
-        return Boto3Ec2(self._settings.aws)
+        return Ec2Boto3(self._settings.aws)
 
     @cached_property
     def inventory(self) -> Inventory:
@@ -65,10 +65,10 @@ class Wiring:
         if settings.source == "list":
             from activities.clients.list_inventory import ListInventory
 
-            return ListInventory(self._settings.name, settings.nodes)
+            return ListInventory(self.ec2, self._settings.name, settings.nodes, settings.cache_s)
         from activities.clients.tag_inventory import TagInventory
 
-        return TagInventory(self.ec2, settings.cache_s)
+        return TagInventory(self.ec2, self._settings.name, settings.cache_s)
 
     @cached_property
     def memory(self) -> HostMemory:
@@ -101,12 +101,6 @@ class Wiring:
         access = SshAccessTo(self._settings.access)
         self._closing.callback(access.close)
         return access
-
-    def aws_identity(self) -> str:
-        """Who we are on AWS and where. Raises HotspareError when nobody."""
-        from activities.clients.ec2_boto3 import identity
-
-        return identity(self._settings.aws)
 
     @cached_property
     def node_activities(self) -> NodeActivities:

@@ -7,10 +7,11 @@ from collections import Counter
 
 from activities.clients.aliases import KnownNode, resolve_alias
 from activities.errors import ProviderBusy
-from activities.incidents import Joined, JoinJob, StartIncident
+from activities.incidents import Joined, StartIncident
 from activities.inventory import Node
-from activities.names import cluster_id, incident_id
+from activities.names import incident_id, unresolved_id
 from activities.notify import Page
+from workers.intake.alerts import Alert
 
 
 def node(number: int, role: str = "worker") -> Node:
@@ -58,14 +59,9 @@ class FakeGateway:
         self.reports.append((instance_id, start))
         return Joined(workflow_id=incident_id(start.cluster, instance_id), started=True)
 
-    async def join_job(self, request: JoinJob) -> Joined:
-        raise NotImplementedError
-
-    async def ensure_cluster(self, cluster: str) -> Joined:
-        return Joined(workflow_id=cluster_id(cluster))
-
-    async def open_among(self, workflow_ids: list[str]) -> list[str]:
-        raise NotImplementedError
+    async def observe(self, cluster: str, alert: Alert) -> Joined:
+        self.calls["observe"] += 1
+        return Joined(workflow_id=unresolved_id(cluster, alert.alias))
 
 
 class FakePager:

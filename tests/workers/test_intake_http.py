@@ -19,6 +19,7 @@ from workers.intake.app import Intake
 from workers.intake.delivery import Delivery
 from workers.intake.server import bind, serve_intake
 from workers.intake.token import TokenFile, write_token
+from workers.intake.unknown import UnknownNodePager
 from workers.sections import IntakeSettings
 
 
@@ -30,7 +31,8 @@ class Door:
         self.inventory = FakeInventory(node(1), node(2))
         self.gateway = FakeGateway()
         self.pager = FakePager()
-        self.delivery = Delivery("lab", self.inventory, self.gateway, self.pager, self.settings)
+        pager = UnknownNodePager("lab", self.pager, self.settings.unknown_page_again_s)
+        self.delivery = Delivery("lab", self.inventory, self.gateway, self.gateway, pager, self.settings)
         self.token_file = token_file
         self.url = ""
 
@@ -133,11 +135,12 @@ async def test_one_unreadable_alert_does_not_keep_the_others_out(door: Door) -> 
     assert answer.json()["unreadable"] == [{"index": 1, "why": "status is 'None', not firing or resolved"}]
 
 
-async def test_an_unknown_node_is_told_once_to_a_person_and_the_rest_is_taken(door: Door) -> None:
+async def test_an_unknown_node_is_observed_and_told_once_to_a_person_and_the_rest_is_taken(door: Door) -> None:
     for _ in range(3):
         answer = await door.post(message(alert({"Hostname": "node-9"}), alert()))
         assert answer.status_code == 200
-        assert answer.json()["unknown_nodes"][0]["node"] == "node-9"
+        assert answer.json()["unknown_nodes"][0]["observed"] == "unresolved/lab/node-9"
+    assert door.gateway.calls["observe"] == 1
     assert [page.node for page in door.pager.pages] == ["node-9"]
     assert "did you mean" in door.pager.pages[0].why[0]
     assert [instance_id for instance_id, _ in door.gateway.reports] == ["i-001"]

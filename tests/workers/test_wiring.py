@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,10 @@ def calls() -> set[tuple[str, str]]:
 
 
 @pytest.fixture
-async def served(tmp_path: Path, client: Client) -> dict[str, list[Activity]]:
+async def served(tmp_path: Path, client: Client) -> AsyncIterator[dict[str, list[Activity]]]:
     wiring = Wiring(parse_settings(LIST, tmp_path / "hotspare.toml"), client)
-    return wiring.activities(attributes=True)
+    yield wiring.activities(attributes=True)
+    wiring.close()
 
 
 async def test_every_activity_that_workflows_call_is_served_on_the_queue_they_call_it_on(

@@ -47,7 +47,7 @@ async def look(config: Path | None) -> list[Line]:
         return [
             *check_settings(settings),
             *temporal,
-            await check_aws(wiring),
+            await check_aws(settings),
             await check_store(wiring),
             *found,
             *await check_head(settings, wiring),

@@ -9,6 +9,7 @@ from activities.errors import HotspareError
 from activities.inventory import Node
 from activities.names import ROLE_HEAD, ROLE_SPARE, TAG_CLUSTER, TAG_ROLE
 from checks.model import Verdict
+from workers.aws_identity import aws_identity
 from workers.settings import Settings
 from workers.wiring import Wiring
 from workflows.decisions.settings import Mode
@@ -51,10 +52,10 @@ def check_settings(settings: Settings) -> list[Line]:
     return lines
 
 
-async def check_aws(wiring: Wiring) -> Line:
+async def check_aws(settings: Settings) -> Line:
     """Who we are on AWS."""
     try:
-        return Line("AWS", Verdict.OK, await asyncio.to_thread(wiring.aws_identity))
+        return Line("AWS", Verdict.OK, await asyncio.to_thread(aws_identity, settings.aws))
     except HotspareError as error:
         return Line(
             "AWS", Verdict.CRITICAL, str(error), "give the process credentials: an instance role, AWS_PROFILE or AWS_* variables"

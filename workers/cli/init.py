@@ -116,7 +116,7 @@ async def prepare(settings: Settings) -> list[Line]:
         lines.append(await _attributes(client))
         lines.append(Line("sweep", Verdict.OK, await schedule_sweep(client, settings)))
         joined = await wiring.gateway.ensure_cluster(settings.name)
-        lines.append(Line("keeper", Verdict.OK, f"{joined.workflow_id} {'started' if joined.started else 'runs'}"))
+        lines.append(Line("keeper", Verdict.OK, f"{joined.workflow_id} runs"))
         found, nodes = await check_inventory(settings, wiring)
         lines += found
         lines += [

@@ -114,6 +114,7 @@ async def _intake(settings: Settings, client: Client, stop: asyncio.Event, annou
     from workers.intake.delivery import Delivery
     from workers.intake.server import bind, serve_intake
     from workers.intake.token import TokenFile
+    from workers.intake.unknown import TemporalObserver, UnknownNodePager
     from workers.wiring import Wiring
 
     token = TokenFile(settings.intake.token_file)
@@ -121,7 +122,9 @@ async def _intake(settings: Settings, client: Client, stop: asyncio.Event, annou
     wiring = Wiring(settings, client)
     listening = bind(settings.intake)
     try:
-        delivery = Delivery(settings.name, wiring.inventory, wiring.gateway, wiring.notifier, settings.intake)
+        pager = UnknownNodePager(settings.name, wiring.notifier, settings.intake.unknown_page_again_s)
+        observer = TemporalObserver(client)
+        delivery = Delivery(settings.name, wiring.inventory, wiring.gateway, observer, pager, settings.intake)
         taking = Intake(delivery, token, settings.intake)
         await serve_intake(taking, listening, stop, ready=lambda url: announce("intake", f"listening on {url}", url=url))
     finally:

@@ -1,20 +1,20 @@
-"""What the intake does with alerts: find the node, hand the report to Temporal once, and tell a person of unknown names."""
+"""What the intake does with alerts: find the node, hand the report to Temporal once, keep what names no node."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 
-from activities.errors import BadInput, HotspareError, UnknownNode
-from activities.incidents import Joined, StartIncident, WorkflowGateway
+from activities.errors import BadInput, UnknownNode
+from activities.incidents import Joined, StartIncident
 from activities.inventory import Inventory, Node
 from activities.node import Report
-from activities.notify import Notifier, Page
 from workers.intake.alerts import Alert, Notification
+from workers.intake.unknown import Observer, UnknownNodePager
 from workers.repeats import Repeats
+from workers.reporting import TakesReports
 from workers.sections import IntakeSettings
 
 logger = logging.getLogger(__name__)
@@ -39,19 +39,18 @@ class Delivery:
         self,
         cluster: str,
         inventory: Inventory,
-        gateway: WorkflowGateway,
-        notifier: Notifier,
+        gateway: TakesReports,
+        observer: Observer,
+        pager: UnknownNodePager,
         settings: IntakeSettings,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._inventory = inventory
         self._gateway = gateway
-        self._notifier = notifier
+        self._observer = observer
+        self._pager = pager
         self._settings = settings
-        self._clock = clock
-        self._repeats = Repeats(settings.repeat_s, clock)
-        self._paged: dict[str, float] = {}
+        self._repeats = Repeats(settings.repeat_s)
 
     async def deliver(self, message: Notification) -> Summary:
         """Hand every readable alert on. Raises TransientError when Temporal or the inventory is away: send again."""
@@ -72,7 +71,7 @@ class Delivery:
         try:
             node = await asyncio.to_thread(self._inventory.resolve, self._cluster, alert.alias)
         except (UnknownNode, BadInput) as error:
-            await self._tell_unknown(alert, str(error), summary)
+            await self._observe_unknown(alert, str(error), summary)
             return
         joined, sent = await self._repeats.once(_key(node, alert.report), lambda: self._send(node, alert.report))
         if sent:
@@ -84,37 +83,22 @@ class Delivery:
 
     async def _send(self, node: Node, report: Report) -> Joined:
         start = StartIncident(node=node.name, cluster=self._cluster, report=report)
-        joined = await asyncio.wait_for(
-            self._gateway.report_fault(start, node.instance_id), timeout=self._settings.confirm_timeout_s
-        )
+        joined = await self._in_time(self._gateway.report_fault(start, node.instance_id))
         logger.info("%s: %s -> %s", node.name, report.what, joined.workflow_id)
         return joined
 
-    async def _tell_unknown(self, alert: Alert, why: str, summary: Summary) -> None:
-        """A name that no node has must not start anything, and must not pass unseen: log, answer, and one page in a while."""
-        summary.unknown_nodes.append({"node": alert.alias, "what": alert.report.what, "why": why})
+    async def _observe_unknown(self, alert: Alert, why: str, summary: Summary) -> None:
+        """A name that no node has must not disrupt anything, and must not pass unseen."""
+        key = f"unknown|{alert.alias}|{alert.report.key}"
+        observed, _ = await self._repeats.once(key, lambda: self._in_time(self._observer.observe(self._cluster, alert)))
         logger.warning("an alert names no node of cluster %s: %s", self._cluster, why)
-        last = self._paged.get(alert.alias)
-        if last is not None and self._clock() - last < self._settings.unknown_page_again_s:
-            return
-        self._paged[alert.alias] = self._clock()
-        try:
-            await asyncio.to_thread(self._notifier.send, self._page(alert, why))
-        except HotspareError as error:
-            logger.warning("the page about it was not delivered: %s", error)
-
-    def _page(self, alert: Alert, why: str) -> Page:
-        return Page(
-            key=f"unknown-node/{self._cluster}/{alert.alias}",
-            incident="",
-            node=alert.alias,
-            title=f"An alert names a node that is not in cluster {self._cluster}: {alert.alias}",
-            why=[why, f"The alert says: {alert.report.what}", "Nothing was started."],
-            next_commands=[
-                "hotspare status",
-                f"hotspare report NODE --what '{alert.report.what.replace(chr(39), '')}'",
-            ],
+        summary.unknown_nodes.append(
+            {"node": alert.alias, "what": alert.report.what, "why": why, "observed": observed.workflow_id}
         )
+        await self._pager.tell(alert, why)
+
+    async def _in_time(self, confirmation: Awaitable[Joined]) -> Joined:
+        return await asyncio.wait_for(confirmation, timeout=self._settings.confirm_timeout_s)
 
 
 def _key(node: Node, report: Report) -> str:

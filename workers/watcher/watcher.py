@@ -9,11 +9,12 @@ import threading
 from collections.abc import Callable
 
 from activities.errors import HotspareError, ProviderBusy
-from activities.incidents import StartIncident, WorkflowGateway
+from activities.incidents import StartIncident
 from activities.inventory import Inventory, Node
 from activities.names import ROLE_HEAD
 from activities.node import Report
 from activities.node_access import AccessTo
+from workers.reporting import TakesReports
 from workers.sections import WatcherSettings
 from workers.watcher.cursors import CursorFile
 from workers.watcher.follow import Follower
@@ -29,7 +30,7 @@ class Watcher:
         cluster: str,
         inventory: Inventory,
         access_to: AccessTo,
-        gateway: WorkflowGateway,
+        gateway: TakesReports,
         settings: WatcherSettings,
     ) -> None:
         self._cluster = cluster
