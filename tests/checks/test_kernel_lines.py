@@ -34,7 +34,7 @@ def test_every_sample_line_reads_as_expected(sample: dict[str, Any]) -> None:
     if "regs" in expect:
         assert event.text.count("0x") == expect.pop("regs")
     names = {"gi": "gpu_instance", "ci": "compute_instance", "link74": "link"}
-    assert {name: getattr(event, names.get(name, name)) for name in expect} == expect
+    assert {str(name): getattr(event, names.get(name, str(name))) for name in expect} == expect
     absent = {"pid": "", "name": "", "recovery_from": None, "recovery_to": None, "caused_by": None, "companion": False}
     assert all(getattr(event, name) == value for name, value in absent.items() if name not in expect)
 
