@@ -6,34 +6,54 @@ Each rule has a signal name; what the signal means is in the catalog (`host_sign
 from __future__ import annotations
 
 import re
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from checks.kernel_log.envelope import Message, stamp_before
 from checks.model import KernelEvent
 
-PATTERNS: dict[str, str] = {
-    "gpu_lost_at_probe": r"NVRM: fallen off the bus and is not responding to commands",
-    "wpr2_latched": r"NVRM: .{0,200}unexpected WPR2 already up",
-    "driver_start_failed": r"NVRM: .{0,200}RmInitAdapter failed!",
-    "gpu_reset_required": r"NVRM: .{0,200}NV_ERR_RESET_REQUIRED",
-    "driver_mismatch": r"NVRM: API mismatch",
-    "inforom_corrupted": r"infoROM is corrupted at gpu",
-    "machine_check_uncorrected": r"\[Hardware Error\]: event severity: (?:recoverable|fatal)",
-    "machine_check": r"mce: \[Hardware Error\]",
-    "memory_uncorrected": r"EDAC MC\d+: \d+ UE ",
-    "pcie_fatal": r"(?:AER: Uncorrected \(Fatal\) error|PCIe Bus Error: severity=Uncorrected \(Fatal\))",
-    "lockup": r"(?:soft lockup - CPU#\d+ stuck for|Watchdog detected hard LOCKUP)",
-    "kernel_bug": r"(?:Kernel panic|BUG: unable to handle)",
-    "storage_lost": (
-        r"(?:Disabling device after reset failure|XFS .{0,80}Shutting down filesystem|EXT4-fs error"
-        r"|Remounting filesystem read-only)"
+
+class Pattern(NamedTuple):
+    """How a host fault line looks. Every line that `regex` matches holds one of `words`: a quick search comes first."""
+
+    words: tuple[str, ...]
+    regex: re.Pattern[str]
+
+
+def _pattern(regex: str, *words: str) -> Pattern:
+    return Pattern(words, re.compile(regex))
+
+
+PATTERNS: dict[str, Pattern] = {
+    "gpu_lost_at_probe": _pattern(r"NVRM: fallen off the bus and is not responding to commands", "NVRM: fallen off"),
+    "wpr2_latched": _pattern(r"NVRM: .{0,200}unexpected WPR2 already up", "WPR2 already up"),
+    "driver_start_failed": _pattern(r"NVRM: .{0,200}RmInitAdapter failed!", "RmInitAdapter failed!"),
+    "gpu_reset_required": _pattern(r"NVRM: .{0,200}NV_ERR_RESET_REQUIRED", "NV_ERR_RESET_REQUIRED"),
+    "driver_mismatch": _pattern(r"NVRM: API mismatch", "NVRM: API mismatch"),
+    "inforom_corrupted": _pattern(r"infoROM is corrupted at gpu", "infoROM is corrupted"),
+    "machine_check_uncorrected": _pattern(r"\[Hardware Error\]: event severity: (?:recoverable|fatal)", "[Hardware Error]"),
+    "machine_check": _pattern(r"mce: \[Hardware Error\]", "[Hardware Error]"),
+    "memory_uncorrected": _pattern(r"EDAC MC\d+: \d+ UE ", "EDAC MC"),
+    "pcie_fatal": _pattern(
+        r"(?:AER: Uncorrected \(Fatal\) error|PCIe Bus Error: severity=Uncorrected \(Fatal\))", "Uncorrected (Fatal)"
     ),
-    "out_of_memory": r"(?:Out of memory: |Memory cgroup out of memory: )?Killed process \d+ \(",
-    "hung_task": r"task .{1,80}:\d+ .{0,40}blocked for more than \d+ seconds",
+    "lockup": _pattern(r"(?:soft lockup - CPU#\d+ stuck for|Watchdog detected hard LOCKUP)", "soft lockup", "hard LOCKUP"),
+    "kernel_bug": _pattern(r"(?:Kernel panic|BUG: unable to handle)", "Kernel panic", "BUG: unable"),
+    "storage_lost": _pattern(
+        r"(?:Disabling device after reset failure|XFS .{0,80}Shutting down filesystem|EXT4-fs error"
+        r"|Remounting filesystem read-only)",
+        "after reset failure",
+        "Shutting down filesystem",
+        "EXT4-fs error",
+        "Remounting filesystem",
+    ),
+    "out_of_memory": _pattern(r"(?:Out of memory: |Memory cgroup out of memory: )?Killed process \d+ \(", "Killed process"),
+    "hung_task": _pattern(r"task .{1,80}:\d+ .{0,40}blocked for more than \d+ seconds", "blocked for more than"),
 }
 """Signal name to the pattern of its line. Sources: kernel and driver print formats as gathered in `host_signals.csv`."""
 
-_ANY = re.compile("|".join(f"(?P<{signal}>{pattern})" for signal, pattern in PATTERNS.items()))
+WORDS = tuple(dict.fromkeys(word for pattern in PATTERNS.values() for word in pattern.words))
+"""Every host fault line holds one of these."""
+
 _PROBED_GPU = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.\d)?)")
 _PCI_IN_TEXT = re.compile(r"\b([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)\b")
 _PROCESS = re.compile(r"(?:Killed process (\d{1,10}) \(([^)]{0,64})\)|task (.{1,64}):(\d{1,10}) )")
@@ -44,10 +64,9 @@ def parse_host(message: Message, probed_gpu: str = "") -> Optional[KernelEvent]:
 
     `probed_gpu` is the PCI bus id of the last "The NVIDIA GPU ..." line: the line that says it is lost does not repeat it.
     """
-    match = _ANY.search(message.text)
+    signal, match = _match(message.text)
     if not match:
         return None
-    signal = match.lastgroup or ""
     pci = _PCI_IN_TEXT.search(message.text)
     process = _PROCESS.search(message.text)
     return KernelEvent(
@@ -61,6 +80,15 @@ def parse_host(message: Message, probed_gpu: str = "") -> Optional[KernelEvent]:
         monotonic_s=stamp_before(message.text, match.start()) if message.monotonic_s is None else message.monotonic_s,
         signal=signal,
     )
+
+
+def _match(text: str) -> tuple[str, Optional[re.Match[str]]]:
+    for signal, pattern in PATTERNS.items():
+        if any(word in text for word in pattern.words):
+            match = pattern.regex.search(text)
+            if match:
+                return signal, match
+    return "", None
 
 
 def probed_gpu(line: str) -> str:

@@ -25,13 +25,16 @@ _SXID_SEVERITY = re.compile(r"(Fatal|Non-fatal|Correctable)\b", re.IGNORECASE)
 _SXID_COMPANION = re.compile(r"(?:Severity \d|Data \{)")
 _GPU_ADDRESS = re.compile(r"NVRM: GPU at " + _PCI + r": (GPU-[0-9a-fA-F-]{36})")
 
+FAULT_WORD = "Xid"
+"""Every XID and SXid line holds this."""
+
 RECOVERY_ACTION_CHANGED = 154
 """The XID whose line carries the driver's recovery action as a number. Source: driver source, gpu.c."""
 
 
 def parse_nvidia(message: Message) -> Optional[KernelEvent]:
     """Return the XID or SXid event that a message carries, None where it carries none or is malformed."""
-    if "Xid" not in message.text:
+    if FAULT_WORD not in message.text:
         return None
     match = _SXID.search(message.text)
     if match:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from checks.catalog import assess
 from checks.kernel_log import parse_line, read_lines
+from checks.kernel_log.host_lines import PATTERNS
 from checks.kernel_log.nvidia_lines import parse_gpu_address
 from checks.model import Action
 
@@ -107,6 +108,13 @@ def test_the_hosts_own_fault_lines_are_recognised(line: str, signal: str, fault_
     assert event is not None
     assert (event.kind, event.signal, event.monotonic_s) == ("host", signal, 100.0)
     assert assess(event).fault_class == fault_class
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(st.data(), st.sampled_from(sorted(PATTERNS)))
+def test_the_quick_search_before_the_patterns_loses_no_line(data: st.DataObject, signal: str) -> None:
+    line = data.draw(st.from_regex(PATTERNS[signal].regex, fullmatch=True))
+    assert any(word in line for word in PATTERNS[signal].words)
 
 
 def test_a_killed_process_is_named() -> None:
