@@ -14,7 +14,8 @@ TAG_FATE = f"{PREFIX}:fate"  # probation | retired
 TAG_SPINE = f"{PREFIX}:spine"  # network spine or rack, where the owner tells it
 
 ROLE_WORKER, ROLE_SPARE, ROLE_HEAD = "worker", "spare", "head"
-FATE_PROBATION, FATE_RETIRED = "probation", "retired"
+FATE_IN_SERVICE, FATE_PROBATION, FATE_RETIRED = "back in service", "probation", "retired"
+FATE_WITH_PERSON = "with a person"  # quarantined, and an incident ended without having settled the node's fate
 
 QUEUE_WORKFLOWS = PREFIX
 QUEUE_AWS = f"{PREFIX}-aws"

@@ -15,6 +15,7 @@ import sys
 import time
 
 LOST = -1
+TIMED_OUT = 124
 TERM_GRACE_S = 5.0
 NO_PID_S = 30.0
 
@@ -87,23 +88,22 @@ def supervise(folder: str, limit_s: float, command: list[str], tell: int) -> Non
         try:
             status = child.wait(limit_s)
         except subprocess.TimeoutExpired:
-            end_group(child.pid)
-            child.wait()
-            status = 124
+            status = TIMED_OUT
+            signal_group(child.pid, signal.SIGTERM)
+            try:
+                child.wait(TERM_GRACE_S)
+            except subprocess.TimeoutExpired:
+                pass  # it did not want to end; the next signal does not ask
+        signal_group(child.pid, signal.SIGKILL)
+        child.wait()
         write(os.path.join(folder, "status"), str(128 - status if status < 0 else status))
 
 
-def end_group(group: int) -> None:
-    """Ask a process group to end, and end it."""
-    for number, wait_s in ((signal.SIGTERM, TERM_GRACE_S), (signal.SIGKILL, 1.0)):
-        until = time.monotonic() + wait_s
-        try:
-            os.killpg(group, number)
-            while time.monotonic() < until:
-                os.killpg(group, 0)
-                time.sleep(0.05)
-        except OSError:
-            return
+def signal_group(group: int, number: int) -> None:
+    try:
+        os.killpg(group, number)
+    except OSError:
+        pass  # all of it has ended
 
 
 def running(folder: str) -> bool:
@@ -128,12 +128,17 @@ def poll(folder: str, limit: int) -> None:
 
 
 def kill(folder: str) -> None:
-    """End the run's process group; its supervisor then leaves the status. A run that never started is forgotten."""
+    """End the run's process group; its supervisor leaves the status. A run that never started is forgotten."""
     words = read(os.path.join(folder, "pid")).split()
-    if words and running(folder) and not read(os.path.join(folder, "status")):
-        end_group(int(words[0]))
-    elif not words and os.path.isdir(folder):
+    status = os.path.join(folder, "status")
+    if not words:
         shutil.rmtree(folder, ignore_errors=True)
+    elif running(folder) and not read(status):
+        until = time.monotonic() + TERM_GRACE_S
+        signal_group(int(words[0]), signal.SIGTERM)
+        while time.monotonic() < until and not read(status):
+            time.sleep(0.05)
+        signal_group(int(words[0]), signal.SIGKILL)
 
 
 def main(words: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,8 +45,11 @@ class FakeRun:
 class FakeAccess:
     """A `NodeAccess` to one machine."""
 
-    def __init__(self, machine: FakeMachine, instance_type: str, points: Points, lock: threading.RLock) -> None:
+    def __init__(
+        self, machine: FakeMachine, instance_type: str, points: Points, lock: threading.RLock, looks_per_run: Callable[[], int]
+    ) -> None:
         self._machine, self._instance_type, self._points, self._lock = machine, instance_type, points, lock
+        self._looks_per_run = looks_per_run
 
     def run(self, command: list[str], deadline_s: float, output_limit: int | None = None) -> CommandResult:
         plain = command[2:] if command[:2] == ["sudo", "-n"] else command
@@ -105,6 +108,7 @@ class FakeAccess:
             self._machine.answer()
             if run_id not in self._machine.runs:
                 self._machine.runs[run_id] = self._node_run(command)
+                self._machine.runs[run_id].looks_left = self._looks_per_run()
 
     def _node_run(self, command: list[str]) -> FakeRun:
         if not command or Path(command[0]).name != "all_reduce_perf":

@@ -83,6 +83,7 @@ class FakeFleet:
         self.group_runs: dict[str, FakeRun] = {}
         self.group_run_nodes: list[list[str]] = []
         self.looks_per_run = 0
+        self.looks_per_node_run = 0
 
     def node(self, alias: str) -> Node:
         """Return the inventory entry behind an alias."""
@@ -114,7 +115,7 @@ class FakeFleet:
 
     def access_to(self, node: Node) -> NodeAccess:
         """`AccessTo` of the fleet."""
-        return FakeAccess(self.machines[node.name], node.instance_type, self.points, self._lock)
+        return FakeAccess(self.machines[node.name], node.instance_type, self.points, self._lock, lambda: self.looks_per_node_run)
 
     def quarantined_at_head(self, name: str) -> bool:
         """Whether the head node has the file that keeps the job off a node."""

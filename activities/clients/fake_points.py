@@ -57,6 +57,7 @@ class _Failure:
     node: str
     error: Exception
     left: int
+    made: bool = False
 
 
 class Points:
@@ -80,6 +81,11 @@ class Points:
         with self._lock:
             self._failures.append(_Failure(point, node, error, times))
 
+    def lose_answer(self, point: str, error: Exception, times: int = 1, node: str = "") -> None:
+        """Make the next calls at a point happen, and their callers see only `error`: the answer was lost on its way."""
+        with self._lock:
+            self._failures.append(_Failure(point, node, error, times, made=True))
+
     def count(self, point: str, node: str = "") -> int:
         """Return how many calls were carried out at a point, of one node or of all."""
         with self._lock:
@@ -96,10 +102,12 @@ class Points:
 
         A held call is carried out at its release even if its caller is gone by then, as a request that has reached a server is.
         """
-        error = self._due_failure(point, node)
-        if error is not None:
-            self._add(f"{point}!", node)
-            raise error
+        failure = self._due_failure(point, node)
+        if failure is not None:
+            self._add(point if failure.made else f"{point}!", node)
+            if failure.made:
+                effect()
+            raise failure.error
         holds = self._holds_at(point, node)
         if not holds:
             self._add(point, node)
@@ -116,12 +124,12 @@ class Points:
         with self._lock:
             self._counts[point, node] += 1
 
-    def _due_failure(self, point: str, node: str) -> Exception | None:
+    def _due_failure(self, point: str, node: str) -> _Failure | None:
         with self._lock:
             for failure in self._failures:
                 if failure.point == point and failure.node in ("", node) and failure.left > 0:
                     failure.left -= 1
-                    return failure.error
+                    return failure
         return None
 
     def _holds_at(self, point: str, node: str) -> list[Hold]:
