@@ -33,7 +33,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     options = ProbeOptions(
         deep=given.depth == "deep",
         settling_s=given.settling_s,
-        after_s=given.after_s,
+        handled_until=given.handled_until,
         no_nvml=given.no_nvml,
         instance_type=given.instance_type,
         thresholds=thresholds,
@@ -52,7 +52,9 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument(
         "--settling-s", type=float, default=0.0, help="link training lines of so many seconds after boot do not count"
     )
-    command.add_argument("--after-s", type=float, help="kernel lines up to so many seconds after boot were dealt with before")
+    command.add_argument(
+        "--handled-until", type=float, metavar="UNIX", help="kernel lines up to this time were dealt with before"
+    )
     command.add_argument("--no-nvml", action="store_true", help="do not touch NVML")
     command.add_argument("--instance-type", default="", help="EC2 instance type, where the node itself does not say it")
     command.add_argument("--thresholds", default="", metavar="JSON", help="overrides of thresholds, as a JSON object")

@@ -21,11 +21,14 @@ from checks.thresholds import Thresholds
 
 @dataclass(frozen=True)
 class ProbeOptions:
-    """How to look. `deep` adds every reading to the document; `settling_s` and `after_s` are as in `checks.diagnosis.Timing`."""
+    """How to look. `deep` adds every reading to the document; `settling_s` is as in `checks.diagnosis.Timing`.
+
+    Kernel lines up to `handled_until` (Unix time by the node's clock) were dealt with before and accuse nobody.
+    """
 
     deep: bool = False
     settling_s: float = 0.0
-    after_s: Optional[float] = None
+    handled_until: Optional[float] = None
     no_nvml: bool = False
     instance_type: str = ""
     thresholds: Thresholds = Thresholds()  # noqa: RUF009 - frozen, so safely shared
@@ -46,7 +49,7 @@ def probe(
     nvml = _read_nvml(log, options, read_gpus)
     instance_type = options.instance_type or state.instance_type
     hardware = Hardware(instance_type, _gpus(nvml, pci, log))
-    timing = Timing(at, state.uptime_s, options.settling_s, options.after_s, limits.event_age_s)
+    timing = Timing(at, state.uptime_s, options.settling_s, _after_s(at, state.uptime_s, options), limits.event_age_s)
     findings = (
         *judge_host(state, limits.min_memory_percent, at),
         *judge_kernel_log(log, current_events(log.events, timing), hardware, timing.booted_at or at, at),
@@ -65,6 +68,13 @@ def probe(
         diagnosis=diagnose(findings, log.events, timing=timing, hardware=hardware),
         readings=nvml.to_json() if options.deep else None,
     )
+
+
+def _after_s(at: float, uptime_s: Optional[float], options: ProbeOptions) -> Optional[float]:
+    """Seconds since boot up to which lines were dealt with; without an uptime nothing counts as dealt with."""
+    if options.handled_until is None or uptime_s is None:
+        return None
+    return options.handled_until - (at - uptime_s)
 
 
 def _read_nvml(log: KernelLog, options: ProbeOptions, read_gpus: Callable[[float], NvmlState]) -> NvmlState:

@@ -65,8 +65,11 @@ def test_the_unpacked_archive_probes_a_node_with_nothing_else_installed(unpacked
 
 def test_lines_dealt_with_before_are_left_out_on_request(unpacked: Path, node: TestNode) -> None:
     node.write("kernel.log", "[ 4990.0] NVRM: Xid (PCI:0000:86:00): 95, Uncontained: LTC TAG (0x2, 0x1). RST: Yes, D-RST: No\n")
-    document = json.loads(run(unpacked, node, "probe", "--no-nvml", "--after-s", "4995").stdout)
-    assert document["diagnosis"]["fault_class"] == "none"
+    before = json.loads(run(unpacked, node, "probe", "--no-nvml").stdout)
+    assert before["diagnosis"]["fault_class"] == "memory_uncorrectable"
+    after = json.loads(run(unpacked, node, "probe", "--no-nvml", "--handled-until", str(before["taken_at"])).stdout)
+    assert after["diagnosis"]["fault_class"] == "none"
+    assert "CRITICAL" not in {finding["verdict"] for finding in after["findings"]}
 
 
 @pytest.mark.parametrize("arguments", [["prboe"], ["probe", "--depth", "shallow"], ["probe", "--thresholds", '{"no": 1}'], []])
