@@ -70,8 +70,12 @@ class Incident:
         return self.known.node
 
     def begin(self, node: Node, record: HostRecord) -> None:
-        """Start from nothing but the node and its record. A quarantine left by an earlier incident of this node is ours."""
+        """Start from nothing but the node and its record. A quarantine left by an earlier run for this node is ours.
+
+        One that was left for a person stays so; one that a terminated or reset run left behind is taken up and gone on with.
+        """
         ours = node.quarantine == names.incident_id(self.cluster, node.instance_id)
+        for_a_person = names.FATE_RETIRED in (node.fate, record.fate) or record.fate == names.FATE_WITH_PERSON
         self.facts = Facts(
             cluster=self.cluster,
             incident=names.incident_id(self.cluster, node.instance_id),
@@ -80,7 +84,7 @@ class Incident:
             now=workflow.now(),
             record=record,
             quarantined=ours,
-            left_by_earlier=ours,
+            left_by_earlier=ours and for_a_person,
         )
 
     def learn(self, **changes: object) -> None:

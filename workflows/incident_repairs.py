@@ -270,7 +270,7 @@ async def back_in_service(incident: Incident, step: Step) -> None:
         incident.learn(retest=Verdict.UNKNOWN)
         return
     incident.learn(back_in_service=True)
-    incident.fate = "back in service"
+    incident.fate = names.FATE_IN_SERVICE
     incident.tell("back in service", "; ".join(step.because))
     await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
     if incident.known.job and incident.known.job_told and not incident.known.job_answered:

@@ -221,7 +221,7 @@ async def ask_person(incident: Incident, step: Step) -> None:
     await page(incident, step.because[0], step.page, again=True)
     try:
         await workflow.wait_condition(
-            lambda: incident.interrupted(),
+            lambda: incident.interrupted() or incident.talk.has_strays(),
             timeout=timedelta(seconds=step.deadline_s),
             timeout_summary=f"a person answers: {step.because[0]}",
         )
@@ -299,6 +299,8 @@ async def close_out(incident: Incident, step: Step) -> None:
         await page(incident, step.page, step.outcome)
     incident.tell(step.outcome, "; ".join(step.because))
     await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
+    if incident.known.quarantined and not incident.fate:
+        incident.fate = names.FATE_WITH_PERSON
     opinion = incident.known.opinion
     closed = ClosedIncident(
         incident=incident.known.incident,

@@ -132,6 +132,8 @@ class RemediateNode:
     async def _next_step(self) -> Step:
         """Take in what was said, then decide. The decision is recorded; changed settings never disturb an open incident."""
         incident = self._incident
+        if incident.talk.has_strays():
+            await incident.talk.give_back()
         incident.read_reports()
         incident.obey()
         incident.hear_job()

@@ -69,14 +69,14 @@ class PolicySettings(Section):
     )
     repeat_window_h: float = Field(
         24.0,
-        description="A fault back within so many hours starts one rung up. Source: 10.7 % re-fault within a day (InfiniteHBD-Trace)",
+        description="A fault back within so many hours starts one rung up. Source: InfiniteHBD-Trace, 10.7 % within a day",
     )
     boot_deadline_s: float = Field(
         1800.0, description="From a reboot to a node that answers. Source: ParallelCluster gives up at 30 min"
     )
     settling_s: float = Field(
         120.0,
-        description="After our own boot, link-training faults do not count. Hotspare default: an image loads its driver within 2 min",
+        description="After our own boot, link-training faults do not count. Hotspare default: drivers load within 2 min",
     )
     evidence_deadline_s: float = Field(60.0, description="Time for the evidence bundle. Hotspare default")
     retest_deadline_s: float = Field(
