@@ -51,6 +51,17 @@ class InstanceEvents(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class InstanceIdentity:
+    """An instance as its node needs to know it."""
+
+    instance_id: str
+    instance_type: str
+    ip: str
+    dns: str
+    tags: dict[str, str]
+
+
 @dataclass
 class _Failure:
     operation: str
@@ -140,6 +151,19 @@ class Ec2Endpoint:
         """Return EC2's word for an instance's state, None if there is no such instance."""
         instance = self._instance(instance_id)
         return None if instance is None else str(instance._state.name)
+
+    def identity_of(self, instance_id: str) -> InstanceIdentity:
+        """Return what a new instance is called and is. KeyError if there is no such instance."""
+        instance = self._instance(instance_id)
+        if instance is None:
+            raise KeyError(instance_id)
+        return InstanceIdentity(
+            instance_id,
+            str(instance.instance_type),
+            str(instance.private_ip),
+            str(instance.private_dns_name),
+            {tag["key"]: tag["value"] for tag in instance.get_tags()},
+        )
 
     def _instance(self, instance_id: str) -> Any:
         return ec2_backends[DEFAULT_ACCOUNT_ID][REGION].get_instance_by_id(instance_id)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Any
 
 import boto3
@@ -47,15 +46,13 @@ class Fleet:
         wanted = [(HEAD, ROLE_HEAD)]
         wanted += [(f"node-{number}", ROLE_WORKER) for number in range(1, options.nodes + 1)]
         wanted += [(f"spare-{number}", ROLE_SPARE) for number in range(1, options.spares + 1)]
-        launched = await asyncio.to_thread(self._launch, wanted)
-        for (name, role), instance in zip(wanted, launched, strict=True):
-            node = self._add(name, role, instance["InstanceId"], instance["PrivateIpAddress"], instance["PrivateDnsName"])
-            await node.start_up()
-            endpoint.set_state(node.instance_id, "running")
+        for instance_id in await asyncio.to_thread(self._launch, wanted):
+            await self._add(instance_id).start_up()
+            endpoint.set_state(instance_id, "running")
         endpoint.calls.clear()
         self._building = False
 
-    def _launch(self, wanted: list[tuple[str, str]]) -> list[Any]:
+    def _launch(self, wanted: list[tuple[str, str]]) -> list[str]:
         ec2 = boto3.client(
             "ec2",
             endpoint_url=self.endpoint.url,
@@ -63,7 +60,7 @@ class Fleet:
             aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
         )
-        instances = []
+        instance_ids = []
         for name, role in wanted:
             tags = {"Name": name, TAG_CLUSTER: self._options.cluster, TAG_ROLE: role}
             answer = ec2.run_instances(
@@ -73,26 +70,20 @@ class Fleet:
                 InstanceType=HEAD_TYPE if role == ROLE_HEAD else self._options.instance_type,  # type: ignore[arg-type]
                 TagSpecifications=[{"ResourceType": "instance", "Tags": [{"Key": key, "Value": tags[key]} for key in tags]}],
             )
-            instances.append(answer["Instances"][0])
-        return instances
+            instance_ids.append(answer["Instances"][0]["InstanceId"])
+        return instance_ids
 
-    def _add(self, name: str, role: str, instance_id: str, ip: str, dns: str) -> LabNode:
-        node = LabNode(
-            name,
-            role,
-            instance_id=instance_id,
-            ip=ip,
-            dns=dns,
-            root=self._folder(name),
-            options=self._options,
-            ssh=self._ssh,
-            desk=self._desk,
-        )
+    def _add(self, instance_id: str) -> LabNode:
+        """Make the node of an instance. Without a name of its own it is called as EC2 calls it."""
+        instance = self.endpoint.identity_of(instance_id)
+        name = instance.tags.get("Name") or instance.dns.split(".")[0]
+        if name in self.nodes:
+            name = f"{name}-{instance_id[-6:]}"
+        role = instance.tags.get(TAG_ROLE, ROLE_SPARE)
+        folder = self._options.folder.absolute() / "nodes" / name
+        node = LabNode(name, role, instance, root=folder, options=self._options, ssh=self._ssh, desk=self._desk)
         self.nodes[name] = self._by_id[instance_id] = node
         return node
-
-    def _folder(self, name: str) -> Path:
-        return self._options.folder / "nodes" / name
 
     async def close(self) -> None:
         """Take every node down."""
@@ -106,7 +97,8 @@ class Fleet:
         if operation == "RunInstances":
             if self._building:
                 return
-            self._launched(instance_id)
+            self._add(instance_id)
+            self._changed()
         node = self._by_id.get(instance_id)
         if node is None:
             return
@@ -126,15 +118,6 @@ class Fleet:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()):
             log.error("a node did not do what the endpoint told it", exc_info=error)
-
-    def _launched(self, instance_id: str) -> None:
-        instance = self.endpoint._instance(instance_id)
-        tags = {tag["key"]: tag["value"] for tag in instance.get_tags()}
-        name = tags.get("Name") or str(instance.private_dns).split(".")[0]
-        if name in self.nodes:
-            name = f"{name}-{instance_id[-6:]}"
-        self._add(name, tags.get(TAG_ROLE, ROLE_SPARE), instance_id, str(instance.private_ip), str(instance.private_dns))
-        self._changed()
 
     async def _start(self, node: LabNode) -> None:
         self._settle(node, "pending", "running")

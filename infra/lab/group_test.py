@@ -91,18 +91,15 @@ class GroupTest:
             for node in nodes:
                 started.append((node, await node.start_work("all_reduce_perf", ["sleep", "infinity"])))
             pids = {node.name: process.pid for node, process in started}
-            if status := await self._refuse_bad_gpu(ranks, pids, reply):
-                return status
-            gpus = [node.gpu_state()["gpus"][device] for node, device in ranks]
-            await reply.out(
-                nccl_output.header(
-                    options,
-                    [
-                        (node.name, pids[node.name] + device, device, gpu["pci"], gpu["name"])
-                        for (node, device), gpu in zip(ranks, gpus, strict=True)
-                    ],
-                )
-            )
+            gpus = await self._devices(ranks, pids, reply)
+            if gpus is None:
+                return 2
+            names = [node.name for node, _ in ranks]
+            header = [
+                (name, pids[name] + gpu["index"], gpu["index"], gpu["pci"], gpu["name"])
+                for name, gpu in zip(names, gpus, strict=True)
+            ]
+            await reply.out(nccl_output.header(options, header))
             return await self._rows(nodes, len(ranks), options, started, reply)
         finally:
             for node, process in started:
@@ -110,18 +107,19 @@ class GroupTest:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.gather(*(process.wait() for _, process in started))
 
-    async def _refuse_bad_gpu(self, ranks: list[tuple[LabNode, int]], pids: dict[str, int], reply: Reply) -> int:
+    async def _devices(self, ranks: list[tuple[LabNode, int]], pids: dict[str, int], reply: Reply) -> list[dict[str, Any]] | None:
+        """Return the GPU of each rank, or print the failure of the first that has none: CUDA does not count a lost GPU."""
+        found = []
         for number, (node, device) in enumerate(ranks):
-            gpu = node.gpu_state()["gpus"][device]
-            if gpu["lost"] or gpu["hung"]:
-                word = "no CUDA-capable device is detected" if gpu["lost"] else "unknown error"
-                await reply.out(
-                    f"{node.name}: Test CUDA failure common.cu:1028 '{word}'\n"
-                    f" .. {node.name} pid {pids[node.name]}: Test failure common.cu:901\n"
-                )
+            usable = [gpu for gpu in node.gpu_state()["gpus"] if not gpu["lost"]]
+            if device >= len(usable) or usable[device]["hung"]:
+                word = "unknown error" if device < len(usable) else "invalid device ordinal"
+                where = f" .. {node.name} pid {pids[node.name]}: Test failure common.cu:901"
+                await reply.out(f"{node.name}: Test CUDA failure common.cu:1028 '{word}'\n{where}\n")
                 await reply.err(_exited(number, 2))
-                return 2
-        return 0
+                return None
+            found.append(usable[device])
+        return found
 
     async def _rows(
         self,

@@ -70,6 +70,7 @@ class Lab:
 
     async def _build(self) -> None:
         options = self.options
+        hardware = hardware_of(options.instance_type)
         self.ssh = SshSide(_login_key(self.folder / "ssh"))
         self._fleet = Fleet(options, self.ssh, await self._desk.start(), lambda: self._write_ssh(learn=False))
         self.endpoint = Ec2Endpoint(self._fleet)
@@ -77,7 +78,7 @@ class Lab:
         await self._fleet.build(self.endpoint)
         workers = [name for name, node in self.nodes.items() if node.role == "worker"]
         self.job = TrainingJob(self.nodes, workers, self.nodes[HEAD].root, self.folder / "shared", options)
-        group_test = GroupTest(self, hardware_of(options.instance_type), options.group_test_s)
+        group_test = GroupTest(self, hardware, options.group_test_s)
         self._desk.offer("mpirun", group_test.run)
         self._desk.offer("trainctl", self.job.trainctl)
         self._desk.offer("reboot", self._reboot_by_command)

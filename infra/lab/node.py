@@ -10,9 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from activities.names import ROLE_HEAD
+from infra.lab.ec2_endpoint import InstanceIdentity
 from infra.lab.faults import Cure, Fault, gpu_changes, kernel_lines, kills_work
-from infra.lab.hardware import HEAD_TYPE, fresh_gpus, hardware_of
+from infra.lab.hardware import HARDWARE, fresh_gpus
 from infra.lab.node_root import UPTIME_OF_A_NEW_LAB_S, NodeRoot
 from infra.lab.options import LabOptions
 from infra.lab.processes import NodeProcesses, kill_group
@@ -38,25 +38,23 @@ class LabNode:
         self,
         name: str,
         role: str,
+        instance: InstanceIdentity,
         *,
-        instance_id: str,
-        ip: str,
-        dns: str,
         root: Path,
         options: LabOptions,
         ssh: SshSide,
         desk: dict[str, Any],
     ) -> None:
         self.name, self.role = name, role
-        self.instance_id, self.ip, self.dns = instance_id, ip, dns
+        self.instance_id, self.ip, self.dns = instance.instance_id, instance.ip, instance.dns
         self.root = root
         self.state = NodeState.STOPPED
         self.boots = 0
         self._options = options
-        self.instance_type = HEAD_TYPE if role == ROLE_HEAD else options.instance_type
-        hardware = None if role == ROLE_HEAD else hardware_of(options.instance_type)
+        self.instance_type = instance.instance_type
+        hardware = HARDWARE.get(self.instance_type)
         self._hardware = hardware
-        self._gpus = fresh_gpus(hardware, f"{instance_id}/0") if hardware else []
+        self._gpus = fresh_gpus(hardware, f"{self.instance_id}/0") if hardware else []
         self._cold_boots = 0
         self._faults: list[Fault] = []
         self._work: dict[int, tuple[str, asyncio.subprocess.Process]] = {}

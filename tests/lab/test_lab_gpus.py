@@ -1,0 +1,157 @@
+"""The GPUs of a lab node look to NVML's own bindings, to nvidia-smi and to the checks as real ones do."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pynvml
+import pytest
+
+from checks.archive import build_archive
+from infra.lab.faults import EFFECTS, Fault
+from infra.lab.lab import Lab
+from tests.lab.conftest import Reach
+
+ASK_NVML = """
+import json, os, sys
+sys.path.insert(0, os.environ["HOME"])
+import pynvml as nvml
+
+def ask(call, *args):
+    try:
+        answer = call(*args)
+    except nvml.NVMLError as error:
+        return type(error).__name__
+    return answer.decode() if isinstance(answer, bytes) else answer
+
+nvml.nvmlInit()
+gpus = []
+for index in range(nvml.nvmlDeviceGetCount()):
+    gpu = ask(nvml.nvmlDeviceGetHandleByIndex, index)
+    if isinstance(gpu, str):
+        gpus.append(gpu)
+        continue
+    recovery = nvml.nvmlDeviceGetFieldValues(gpu, [nvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])[0]
+    gpus.append({
+        "uuid": ask(nvml.nvmlDeviceGetUUID, gpu), "serial": ask(nvml.nvmlDeviceGetSerial, gpu),
+        "name": ask(nvml.nvmlDeviceGetName, gpu), "pci": nvml.nvmlDeviceGetPciInfo(gpu).busId,
+        "memory": nvml.nvmlDeviceGetMemoryInfo(gpu).total, "remapped": ask(nvml.nvmlDeviceGetRemappedRows, gpu),
+        "ecc": ask(nvml.nvmlDeviceGetTotalEccErrors, gpu, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC),
+        "recovery": recovery.value.uiVal, "processes": [p.pid for p in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)],
+        "unknown": ask(nvml.nvmlDeviceGetVbiosVersion, gpu),
+    })
+by_pci = ask(nvml.nvmlDeviceGetHandleByPciBusId, b"0000:53:00.0")
+print(json.dumps({"gpus": gpus, "driver": ask(nvml.nvmlSystemGetDriverVersion), "by_pci": ask(nvml.nvmlDeviceGetSerial, by_pci)}))
+"""
+
+
+async def ask_nvml(reach: Reach, node: str) -> dict[str, Any]:
+    """Run NVML's own bindings on a node."""
+    connection = await reach.connect(node)
+    try:
+        async with connection.start_sftp_client() as sftp:
+            await sftp.put(pynvml.__file__, "pynvml.py")
+        done = await connection.run("python3 -", input=ASK_NVML)
+    finally:
+        connection.close()
+        await connection.wait_closed()
+    assert done.exit_status == 0, done.stderr
+    answer: dict[str, Any] = json.loads(str(done.stdout))
+    return answer
+
+
+async def probe(reach: Reach, node: str) -> dict[str, Any]:
+    """Run the real checks on a node."""
+    connection = await reach.connect(node)
+    try:
+        unpacked = await connection.run("tar xz", input=build_archive().content, encoding=None)
+        assert unpacked.exit_status == 0
+        done = await connection.run("python3 run_checks.py probe --depth quick")
+    finally:
+        connection.close()
+        await connection.wait_closed()
+    document: dict[str, Any] = json.loads(str(done.stdout))
+    return document
+
+
+async def test_nvmls_own_bindings_read_the_gpus_of_a_node(lab: Lab, reach: Reach) -> None:
+    seen = await ask_nvml(reach, "node-1")
+    assert seen["driver"] == "580.95.05"
+    assert [gpu["pci"] for gpu in seen["gpus"]][:2] == ["00000000:53:00.0", "00000000:64:00.0"]
+    assert len({gpu["serial"] for gpu in seen["gpus"]}) == 8
+    assert seen["by_pci"] == seen["gpus"][0]["serial"]
+    healthy = seen["gpus"][3]
+    assert (healthy["ecc"], healthy["remapped"], healthy["recovery"], healthy["processes"]) == (0, [0, 0, 0, 0], 0, [])
+    assert healthy["unknown"] == "NVMLError_FunctionNotFound"
+    assert healthy["memory"] == 81559 * 2**20
+    listed = await reach.output("node-1", "nvidia-smi -L")
+    assert [line.split("UUID: ")[1].rstrip(")") for line in listed.splitlines()] == [gpu["uuid"] for gpu in seen["gpus"]]
+
+
+async def test_a_gpu_that_fell_off_the_bus_is_lost_to_nvml_and_nvidia_smi_alone(lab: Lab, reach: Reach) -> None:
+    await lab.inject("node-1", Fault(xid=79, gpu=5))
+    seen = await ask_nvml(reach, "node-1")
+    assert seen["gpus"][5] == "NVMLError_GpuIsLost"
+    assert all(isinstance(gpu, dict) for index, gpu in enumerate(seen["gpus"]) if index != 5)
+    smi = await reach.run("node-1", "nvidia-smi")
+    assert smi.exit_status == 15
+    assert "GPU is lost" in str(smi.stdout)
+    assert "lost" not in await reach.output("node-2", "nvidia-smi -L")
+
+
+async def test_faults_set_the_counters_that_the_driver_sets(lab: Lab, reach: Reach) -> None:
+    await lab.inject("node-1", Fault(xid=64, gpu=2))
+    await lab.inject("node-1", Fault(xid=95, gpu=4))
+    gpus = (await ask_nvml(reach, "node-1"))["gpus"]
+    assert gpus[2]["remapped"][3] == 1
+    assert (gpus[4]["ecc"], gpus[4]["recovery"]) == (1, 1)
+
+
+async def test_training_shows_as_a_process_on_every_gpu_until_it_ends(lab: Lab, reach: Reach) -> None:
+    await lab.job.start()
+    busy = (await ask_nvml(reach, "node-1"))["gpus"]
+    assert all(len(gpu["processes"]) == 1 for gpu in busy)
+    assert (await ask_nvml(reach, "spare-1"))["gpus"][0]["processes"] == []
+    await lab.job.hold()
+    assert all(gpu["processes"] == [] for gpu in (await ask_nvml(reach, "node-1"))["gpus"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "fault_class"),
+    [
+        (Fault(xid=79), "gpu_lost"),
+        (Fault(lost=True), "gpu_lost"),
+        (Fault(xid=64), "memory_exhausted"),
+        (Fault(xid=94), "memory_contained"),
+        (Fault(xid=119), "gsp_hang"),
+        (Fault(xid=74), "link"),
+    ],
+)
+async def test_the_checks_diagnose_an_injected_fault_as_what_it_is(
+    lab: Lab, reach: Reach, fault: Fault, fault_class: str
+) -> None:
+    assert (await probe(reach, "node-1"))["diagnosis"]["fault_class"] == "none"
+    await lab.inject("node-1", fault)
+    assert (await probe(reach, "node-1"))["diagnosis"]["fault_class"] == fault_class
+    await lab.nodes["node-1"].reboot()
+    assert (await probe(reach, "node-1"))["verdict"] == "OK"
+
+
+async def test_a_slow_node_passes_its_checks(lab: Lab, reach: Reach) -> None:
+    await lab.inject("node-1", Fault(slow=0.5))
+    assert (await probe(reach, "node-1"))["verdict"] == "OK"
+
+
+async def test_a_fault_prints_its_lines_as_often_as_asked_in_one_write(lab: Lab, reach: Reach) -> None:
+    lines = await lab.inject("node-1", Fault(xid=31, repeat=1000))
+    assert len(lines) == 1000
+    assert (await reach.output("node-1", "dmesg")).count("Xid (PCI:0000:86:00): 31,") == 1000
+
+
+@pytest.mark.parametrize("xid", sorted(EFFECTS))
+async def test_every_known_code_prints_its_own_line(lab: Lab, reach: Reach, xid: int) -> None:
+    lines = await lab.inject("node-1", Fault(xid=xid))
+    assert lines[0].startswith(f"NVRM: Xid (PCI:0000:86:00): {xid}, ")
+    printed = [line.split("] ", 1)[1] for line in (await reach.output("node-1", f"dmesg | tail -n {len(lines)}")).splitlines()]
+    assert printed == lines
