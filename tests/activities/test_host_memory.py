@@ -1,0 +1,178 @@
+"""Host memory: one contract for the SQLite file and the fake, and what the activities do with it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.clients.fake_memory import FakeMemory
+from activities.clients.sqlite_memory import SqliteMemory
+from activities.errors import PreconditionFailed, ProviderBusy
+from activities.host_memory import (
+    ClosedIncident,
+    CloseHostIncident,
+    Freeze,
+    HostMemory,
+    HostMemoryActivities,
+    HostRecord,
+    LoadFreezes,
+    RecallHost,
+    RecordAttempt,
+    RungAttempt,
+    SaveFreezes,
+)
+from checks.model import Action
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture(params=["sqlite", "fake"])
+def memory(request: pytest.FixtureRequest, tmp_path: Path) -> HostMemory:
+    """Each store in turn."""
+    return SqliteMemory(tmp_path / "folder" / "memory.sqlite3") if request.param == "sqlite" else FakeMemory()
+
+
+def closed(incident: str = "incident/lab/i-1", at: datetime = NOON, instance_id: str = "i-1") -> ClosedIncident:
+    return ClosedIncident(
+        incident=incident,
+        run_id="r1",
+        cluster="lab",
+        instance_id=instance_id,
+        opened_at=at - timedelta(minutes=5),
+        closed_at=at,
+        fault_class="gpu_lost",
+        outcome="resolved",
+        decisions=["{}"],
+    )
+
+
+def test_a_host_that_nobody_saw_has_an_empty_record_of_version_0(memory: HostMemory) -> None:
+    assert memory.recall("i-1") == HostRecord(instance_id="i-1")
+
+
+def test_a_record_is_stored_if_nobody_was_quicker(memory: HostMemory) -> None:
+    saved = memory.save(HostRecord(instance_id="i-1", strikes=1))
+    assert saved.version == 1
+    assert memory.recall("i-1") == saved
+    with pytest.raises(PreconditionFailed):
+        memory.save(HostRecord(instance_id="i-1", strikes=7))
+    again = memory.save(saved.model_copy(update={"strikes": 2}))
+    with pytest.raises(PreconditionFailed):
+        memory.save(saved.model_copy(update={"strikes": 9}))
+    assert memory.recall("i-1") == again
+    assert [record.strikes for record in memory.records()] == [2]
+
+
+def test_an_intent_is_new_once_until_it_is_withdrawn(memory: HostMemory) -> None:
+    assert memory.intent_age_s("t") is None
+    assert memory.note_intent("t", "reboot")
+    assert not memory.note_intent("t", "reboot")
+    age = memory.intent_age_s("t")
+    assert age is not None
+    assert 0.0 <= age < 3600.0
+    memory.withdraw_intent("t")
+    assert memory.note_intent("t", "reboot")
+
+
+def test_closed_incidents_come_newest_first_of_one_host_or_of_all(memory: HostMemory) -> None:
+    memory.save_incident(closed("incident/lab/i-1", NOON))
+    memory.save_incident(closed("incident/lab/i-2", NOON + timedelta(hours=1), "i-2"))
+    memory.save_incident(closed("incident/lab/i-2", NOON + timedelta(hours=1), "i-2"))
+    assert [one.instance_id for one in memory.incidents()] == ["i-2", "i-1"]
+    assert [one.closed_at for one in memory.incidents("i-1")] == [NOON]
+    assert len(memory.incidents(limit=1)) == 1
+
+
+def test_freezes_are_kept_by_cluster(memory: HostMemory) -> None:
+    freeze = Freeze(scope="cluster", until=NOON, who="ops", why="maintenance")
+    memory.save_freezes("lab", [freeze])
+    assert memory.freezes("lab") == [freeze]
+    assert memory.freezes("other") == []
+
+
+def test_what_was_stored_is_there_for_another_process(tmp_path: Path) -> None:
+    file = tmp_path / "memory.sqlite3"
+    SqliteMemory(file).save(HostRecord(instance_id="i-1", gpu_serials=["s1"]))
+    SqliteMemory(file).note_intent("t", "reboot")
+    other = SqliteMemory(file)
+    assert other.recall("i-1").gpu_serials == ["s1"]
+    assert not other.note_intent("t", "reboot")
+
+
+def test_of_many_writers_at_once_each_change_is_kept(memory: HostMemory) -> None:
+    activities = HostMemoryActivities(memory)
+
+    def append(number: int) -> Callable[[], None]:
+        attempt = RungAttempt(rung=Action.REBOOT_NODE, at=NOON + timedelta(seconds=number), fault_class="gpu_lost")
+
+        def run() -> None:
+            while True:
+                try:
+                    ActivityEnvironment().run(activities.record_attempt, RecordAttempt(instance_id="i-1", attempt=attempt))
+                    return
+                except ApplicationError as error:
+                    assert error.type == ProviderBusy.__name__
+
+        return run
+
+    threads = [threading.Thread(target=append(number)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(memory.recall("i-1").attempts) == 8
+
+
+def test_of_many_who_note_one_intent_exactly_one_is_the_first(tmp_path: Path) -> None:
+    file = tmp_path / "memory.sqlite3"
+    SqliteMemory(file)
+    firsts: list[bool] = []
+    threads = [threading.Thread(target=lambda: firsts.append(SqliteMemory(file).note_intent("t", "x"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(firsts) == [False] * 7 + [True]
+
+
+def test_the_same_attempt_is_recorded_once(memory: HostMemory, surroundings: ActivityEnvironment) -> None:
+    activities = HostMemoryActivities(memory)
+    attempt = RungAttempt(rung=Action.REBOOT_NODE, at=NOON, fault_class="gpu_lost", incident="incident/lab/i-1")
+    for _ in range(2):
+        surroundings.run(activities.record_attempt, RecordAttempt(instance_id="i-1", attempt=attempt, gpu_serials=["s"]))
+    record = surroundings.run(activities.recall_host, RecallHost(instance_id="i-1"))
+    assert record.attempts == [attempt]
+    assert record.gpu_serials == ["s"]
+
+
+def test_closing_an_incident_twice_counts_one_strike(memory: HostMemory, surroundings: ActivityEnvironment) -> None:
+    activities = HostMemoryActivities(memory)
+    attempt = RungAttempt(rung=Action.REBOOT_NODE, at=NOON, fault_class="gpu_lost", incident="incident/lab/i-1")
+    surroundings.run(activities.record_attempt, RecordAttempt(instance_id="i-1", attempt=attempt))
+    request = CloseHostIncident(closed=closed(), fate="probation", strike=True, last_rung_helped=True, qualified_at=NOON)
+    for _ in range(2):
+        record = surroundings.run(activities.close_host_incident, request)
+    assert (record.strikes, record.fate, record.qualified_at) == (1, "probation", NOON)
+    assert record.attempts[-1].helped is True
+    assert len(memory.incidents("i-1")) == 1
+
+
+def test_freezes_go_through_the_activities(memory: HostMemory, surroundings: ActivityEnvironment) -> None:
+    activities = HostMemoryActivities(memory)
+    freeze = Freeze(scope="node:i-1", until=NOON, who="ops", why="maintenance")
+    surroundings.run(activities.save_freezes, SaveFreezes(cluster="lab", freezes=[freeze]))
+    assert surroundings.run(activities.load_freezes, LoadFreezes(cluster="lab")).freezes == [freeze]
+
+
+def test_a_store_that_cannot_be_read_says_so_and_is_not_taken_for_empty(tmp_path: Path) -> None:
+    memory = SqliteMemory(tmp_path / "memory.sqlite3")
+    (tmp_path / "memory.sqlite3").unlink()
+    (tmp_path / "memory.sqlite3").mkdir()
+    with pytest.raises(ProviderBusy, match=r"memory\.sqlite3"):
+        memory.freezes("lab")
