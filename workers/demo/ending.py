@@ -34,7 +34,6 @@ class Ending:
     reports: dict[str, IncidentReport] = field(default_factory=dict)
     still_open: tuple[str, ...] = ()
     reboots: dict[str, int] = field(default_factory=dict)
-    power_cycles: dict[str, int] = field(default_factory=dict)
     quarantined: frozenset[str] = frozenset()
     stopped_at: int | None = None
     resumed_from: int | None = None

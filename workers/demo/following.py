@@ -16,12 +16,17 @@ RPC = timedelta(seconds=3)
 """One question to the server. Answers take milliseconds; a worker that is busy answers at the next look."""
 
 
+BURN_IN = "burn-in"
+"""Who tells the rounds of a burn-in."""
+
+
 @dataclass(frozen=True)
 class Told:
-    """A line that a workflow told, with the name of the node or job that it is about."""
+    """A line that a workflow told, with the name of the node or job that it is about, and whether the node's incident told it."""
 
     who: str
     line: Line
+    by_incident: bool = True
 
 
 @dataclass
@@ -71,7 +76,7 @@ class Follower:
             followed.run_id, followed.lines, followed.report = description.run_id, 0, None
         followed.open = description.status is WorkflowExecutionStatus.RUNNING
         for child in description.raw_description.pending_children:
-            who = "burn-in" if child.workflow_type_name == names.WORKFLOW_BURN_IN else followed.who
+            who = BURN_IN if child.workflow_type_name == names.WORKFLOW_BURN_IN else followed.who
             self._followed.setdefault(child.workflow_id, _Followed(child.workflow_id, who, False))
         new = await self._new_lines(followed)
         if followed.is_incident and description.status is WorkflowExecutionStatus.COMPLETED and followed.report is None:
@@ -94,4 +99,4 @@ class Follower:
         except (WorkflowQueryFailedError, RPCError):
             return []  # no worker has taken it up yet, or it is busy: the same lines come with the next look
         new, followed.lines = lines[followed.lines :], len(lines)
-        return [Told(followed.who, line) for line in new]
+        return [Told(followed.who, line, followed.is_incident) for line in new]

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from workers.demo.ending import Ending, judge
-from workers.demo.following import Follower
+from workers.demo.following import Follower, Told
 from workers.demo.job_watch import JobWatch
 from workers.demo.screen import Screen
 from workers.demo.stage import Stage, set_stage
 from workers.demo.stories import Story
+from workers.demo.summary import summary
 
 LOOK_S = 0.3
 """Between looks at the workflows and the job."""
@@ -33,7 +34,10 @@ async def play(stories: tuple[Story, ...], folder: Path, screen: Screen) -> bool
             kept = await _play_one(story, stage, screen)
             results.append((story, kept, time.monotonic() - began))
             if not kept:
-                screen.failed("The stories that follow build on this one and are left out.", stage.worker.tail())
+                ended = "" if stage.worker.alive else "hotspare run has ended by itself. "
+                screen.failed(
+                    f"{ended}XID {story.key} ended other than it must; no further story is played.", stage.worker.tail()
+                )
                 break
         screen.closing(results, time.monotonic() - started)
     return len(results) == len(stories) and all(kept for _, kept, _ in results)
@@ -42,7 +46,7 @@ async def play(stories: tuple[Story, ...], folder: Path, screen: Screen) -> bool
 async def _play_one(story: Story, stage: Stage, screen: Screen) -> bool:
     await stage.prepare(story)
     before = stage.job()
-    reboots, stops = stage.calls("RebootInstances"), stage.calls("StopInstances")
+    reboots = stage.calls("RebootInstances")
     since = datetime.now(UTC)
     began = time.monotonic()
     follower = Follower(stage.desk.client, stage.desk.settings.name, stage.nodes, before.name, since)
@@ -50,14 +54,13 @@ async def _play_one(story: Story, stage: Stage, screen: Screen) -> bool:
         screen.injected(story.fault.node, line)
     watch = JobWatch(before)
     with screen.live():
-        await _follow(story, stage, screen, follower, watch, since)
+        told = await _follow(story, stage, screen, follower, watch, since)
     ending = Ending(
         job_before=before,
         job_after=stage.job(),
         reports=follower.reports,
         still_open=follower.open,
         reboots=_more(reboots, stage.calls("RebootInstances")),
-        power_cycles=_more(stops, stage.calls("StopInstances")),
         quarantined=await stage.quarantined(),
         stopped_at=watch.stopped_at,
         resumed_from=watch.resumed_from,
@@ -65,22 +68,26 @@ async def _play_one(story: Story, stage: Stage, screen: Screen) -> bool:
         again_s=watch.again_s,
     )
     checks = judge(ending, story.expected)
-    screen.end(story, ending, checks, time.monotonic() - began)
+    screen.end(story, checks, summary(story, ending, told, since), time.monotonic() - began)
     return all(check.kept for check in checks)
 
 
-async def _follow(story: Story, stage: Stage, screen: Screen, follower: Follower, watch: JobWatch, since: datetime) -> None:
+async def _follow(story: Story, stage: Stage, screen: Screen, follower: Follower, watch: JobWatch, since: datetime) -> list[Told]:
     """Show what happens until nothing is open and the job trains again, or the limit is reached, or the worker is gone."""
     began = time.monotonic()
+    everything: list[Told] = []
     while (elapsed := time.monotonic() - began) < STORY_LIMIT_S and stage.worker.alive:
-        for told in await follower.look():
+        new = await follower.look()
+        everything += new
+        for told in new:
             screen.told(told, since)
         job = stage.job()
         watch.see(job, elapsed)
         screen.job(job, elapsed)
         if story.fault.node in follower.reports and not follower.open and (watch.trains_again(job) or job.state != "RUNNING"):
-            return
+            break
         await asyncio.sleep(LOOK_S)
+    return everything
 
 
 def _more(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:

@@ -15,12 +15,16 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from workers.demo.ending import Check, Ending, JobView
-from workers.demo.following import Told
+from workers.demo.ending import Check, JobView
+from workers.demo.following import BURN_IN, Told
 from workers.demo.stories import Story
+from workers.demo.summary import Row, offset
 
 PLAIN_WIDTH = 132
 """Columns where no terminal says how many there are."""
+
+TEXT_LIMIT = 190
+"""Characters shown of one line, two rows of a usual terminal. The whole text is in the Temporal UI and in `hotspare why`."""
 
 STYLES = (
     (("quarantine", "failed", "given up", "waiting", "no spare", "person"), "yellow"),
@@ -46,9 +50,8 @@ class Screen:
     def opening(self, stories: tuple[Story, ...], ui_url: str) -> None:
         """Say what will be shown and where the Temporal UI is."""
         self._console.print(Rule("Hotspare: from a fault line to a job that trains again", style="bold"))
-        self._console.print(
-            f"{len(stories)} of them, on a lab cluster with the real protocols: EC2, SSH, Temporal. Nothing needs typing."
-        )
+        many = "One story" if len(stories) == 1 else f"{len(stories)} stories"
+        self._console.print(f"{many} on a lab cluster that speaks the real protocols: EC2, SSH, Temporal. Nothing needs typing.")
         self._console.print(Text.assemble("Temporal UI   ", (ui_url, "bold underline")), soft_wrap=True)
 
     def say(self, text: str) -> None:
@@ -88,23 +91,24 @@ class Screen:
         self._row("+0.0 s", node, "kernel log", line, "bold red")
 
     def told(self, told: Told, since: datetime) -> None:
-        """Show one line of a workflow's story."""
-        elapsed = f"+{(told.line.at - since).total_seconds():.1f} s"
-        self._row(elapsed, told.who, told.line.phase, told.line.text, style_of(told.line.phase))
+        """Show one line of a workflow's story. A burn-in's verdict is left to the job, which tells it again."""
+        if told.who == BURN_IN and told.line.phase == "verdict":
+            return
+        self._row(offset(told, since), told.who, told.line.phase, short(told.line.text), style_of(told.line.phase))
 
-    def end(self, story: Story, ending: Ending, checks: list[Check], took_s: float) -> None:
-        """Show how a story ended: what was wrong, what was done, what it cost, where the node is, and whether that was right."""
+    def end(self, story: Story, checks: list[Check], rows: list[Row], took_s: float) -> None:
+        """Show how a story ended: the summary, and each promise with what was seen."""
         table = Table.grid(padding=(0, 2))
         table.add_column(style="bold", no_wrap=True)
         table.add_column()
-        for label, text in summary(story, ending):
-            table.add_row(label, text)
+        for row in rows:
+            table.add_row(row.label, Text(short(row.text)))
         proof = Table.grid(padding=(0, 1))
         for check in checks:
             mark = Text("ok", style="bold green") if check.kept else Text("NOT SO", style="bold red")
             proof.add_row(mark, check.promise, Text(check.seen, style="dim"))
         kept = all(check.kept for check in checks)
-        verdict = f"healed in {took_s:.0f} s" if kept else "this did not end as it must"
+        verdict = f"XID {story.key}: healed in {took_s:.0f} s" if kept else f"XID {story.key}: this did not end as it must"
         self._console.print()
         self._console.print(self._framed(Group(table, Text(), proof), verdict, "green" if kept else "red"))
 
@@ -145,27 +149,6 @@ def style_of(phase: str) -> str:
     return next((style for words, style in STYLES if any(word in phase.lower() for word in words)), "white")
 
 
-def summary(story: Story, ending: Ending) -> list[tuple[str, str]]:
-    """Return the summary of a story as (label, text): from the incidents' own results, so that it says what they know."""
-    rows: list[tuple[str, str]] = []
-    own_first = sorted(ending.reports.items(), key=lambda item: item[0] != story.fault.node)
-    for node, report in own_first:
-        rows.append((node, ""))
-        rows.append(("  what was wrong", report.fault or "nothing was found"))
-        rows.append(("  what was done", "\n".join(report.story)))
-        rows.append(("  where it is now", report.fate or "no fate was recorded"))
-        if report.lost_minutes is not None:
-            rows.append(("  training lost", f"{report.lost_minutes:.1f} minutes"))
-    rows.append((ending.job_after.name, _job_in_words(ending)))
-    return rows
-
-
-def _job_in_words(ending: Ending) -> str:
-    parts = []
-    if ending.stopped_at is not None and ending.stopped_s is not None:
-        parts.append(f"stopped at step {ending.stopped_at} after {ending.stopped_s:.1f} s")
-    if ending.resumed_from is not None:
-        parts.append(f"went back to the checkpoint of step {ending.resumed_from}")
-    if ending.again_s is not None:
-        parts.append(f"trained past it after {ending.again_s:.1f} s")
-    return ", ".join(parts) or "was not seen to stop"
+def short(text: str, limit: int = TEXT_LIMIT) -> str:
+    """Return the text, cut at a word where it is longer than `limit`."""
+    return text if len(text) <= limit else text[:limit].rsplit(" ", 1)[0] + " ..."

@@ -20,9 +20,6 @@ from workers.demo.worker_process import WorkerProcess, hotspare
 
 NODES, SPARES = 4, 2
 
-FIRST_STEP = 30
-"""The job has a checkpoint behind it before anything breaks. The lab's job writes one every 25 steps."""
-
 ROLE_RESERVE = "reserve"
 """Role of a spare that a story does not have in its pool: any word that Hotspare does not know."""
 
@@ -53,11 +50,12 @@ class Stage:
         )
 
     async def prepare(self, story: Story) -> None:
-        """Fill the pool for a story and put its hidden faults in place."""
+        """Fill the pool for a story, put its hidden faults in place, and let the job reach a checkpoint of its own."""
         for name in story.spares:
             await self._set_role(name, names.ROLE_SPARE)
         for injection in story.hidden:
             await self.inject(injection)
+        await self.lab.job.wait_for_checkpoint(self.job().checkpoint_step + 1)
 
     async def empty_the_pool(self) -> None:
         """Leave no spare in the pool; each story puts its own in."""
@@ -99,5 +97,4 @@ async def set_stage(folder: Path, screen: Screen, nodes: int = NODES, spares: in
             await hotspare(folder / "init.log", "init", "--yes")
             screen.say("hotspare run: worker, watcher and intake in one process ...")
             async with worker:
-                await lab.job.wait_for_step(FIRST_STEP)
                 yield stage
