@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,9 @@ def temporal_binary() -> str:
     return found
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def server() -> AsyncIterator[WorkflowEnvironment]:
-    """A dev server without any search attribute of ours."""
+@asynccontextmanager
+async def dev_server() -> AsyncIterator[WorkflowEnvironment]:
+    """A fresh dev server without any search attribute of ours."""
     extra = [word for value in TUNED for word in ("--dynamic-config-value", value)]
     async with await WorkflowEnvironment.start_local(
         dev_server_existing_path=temporal_binary(), dev_server_extra_args=extra, plugins=[PLUGIN], runtime=runtime()
@@ -40,13 +41,13 @@ async def server() -> AsyncIterator[WorkflowEnvironment]:
         yield env
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def server() -> AsyncIterator[WorkflowEnvironment]:
+    """One dev server for all tests that do not mind each other."""
+    async with dev_server() as env:
+        yield env
+
+
 @pytest.fixture
 def client(server: WorkflowEnvironment) -> Client:
     return server.client
-
-
-@pytest.fixture
-def at_server(server: WorkflowEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Point the connection settings at the dev server, as a person would."""
-    monkeypatch.setenv("TEMPORAL_ADDRESS", server.client.service_client.config.target_host)
-    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", "/nonexistent")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -17,6 +18,9 @@ from workflows.messages import IncidentReport, Overview
 
 AT_ONCE = 16
 """Questions to the server side by side. Hotspare default: a cluster of 1,000 nodes answers in seconds, the server stays free."""
+
+QUERY_TIMEOUT = timedelta(seconds=3)
+"""A worker answers a query within milliseconds. Hotspare default: without one, a person waits so long to be told so."""
 
 
 @dataclass
@@ -66,14 +70,13 @@ async def look_at(client: Client, workflow_id: str, *, with_story: bool = True) 
 
 async def _read_story(handle: WorkflowHandle[Any, Any], look: Look) -> None:
     if look.state == "COMPLETED":
-        handle_of_result = handle
         try:
-            report = IncidentReport.model_validate(await handle_of_result.result(rpc_timeout=RPC_TIMEOUT))
+            report = IncidentReport.model_validate(await handle.result(rpc_timeout=RPC_TIMEOUT))
             look.outcome, look.fate = report.outcome, report.fate
-        except Exception as error:
+        except (RPCError, ValidationError) as error:
             look.trouble = f"its result cannot be read: {error}"
     try:
-        lines = await handle.query("story", rpc_timeout=RPC_TIMEOUT)
+        lines = await handle.query("story", rpc_timeout=QUERY_TIMEOUT)
         look.story = [line if isinstance(line, dict) else {"text": str(line)} for line in lines]
     except (RPCError, WorkflowQueryFailedError) as error:
         look.trouble = look.trouble or f"no worker tells its story ({error}); start one: hotspare worker"
@@ -99,7 +102,7 @@ async def overview(client: Client, cluster: str) -> tuple[Overview | None, str]:
     """Ask the cluster's keeper for its books; without them, why not."""
     handle = client.get_workflow_handle(cluster_id(cluster))
     try:
-        books: Overview = await handle.query("overview", result_type=Overview, rpc_timeout=RPC_TIMEOUT)
+        books: Overview = await handle.query("overview", result_type=Overview, rpc_timeout=QUERY_TIMEOUT)
         return books, ""
     except RPCError as error:
         if error.status == RPCStatusCode.NOT_FOUND:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from datetime import UTC, datetime
 
@@ -10,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from activities.inventory import Node
-from activities.names import ROLE_SPARE
+from activities.names import ROLE_HEAD, ROLE_SPARE
 from workers.cli.common import ConfigOption, Desk, JsonOption, answering, desk, run_async
 from workers.cli.looking import Look, open_incidents, overview
 from workflows.messages import Overview
@@ -28,8 +29,9 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         async def show() -> None:
             async with desk(config) as at:
                 nodes = await at.nodes()
-                incidents = await open_incidents(at.client, at.settings.name, nodes)
-                books, trouble = await overview(at.client, at.settings.name)
+                incidents, (books, trouble) = await asyncio.gather(
+                    open_incidents(at.client, at.settings.name, nodes), overview(at.client, at.settings.name)
+                )
                 answer.document(_document(at, nodes, incidents, books, trouble))
                 answer.say(_headline(at, nodes, incidents))
                 if incidents:
@@ -58,9 +60,10 @@ def _document(at: Desk, nodes: list[Node], incidents: dict[str, Look], books: Ov
 
 def _headline(at: Desk, nodes: list[Node], incidents: dict[str, Look]) -> Text:
     spares = sum(1 for node in nodes if node.role == ROLE_SPARE)
+    working = sum(1 for node in nodes if node.role != ROLE_HEAD)
     return Text.assemble(
         (f"cluster {at.settings.name}", "bold"),
-        f": {len(nodes)} nodes, {spares} spares, mode {at.settings.policy.mode.value}, ",
+        f": {working} nodes, of which {spares} spares, mode {at.settings.policy.mode.value}, ",
         (f"{len(incidents)} open incidents", "red" if incidents else "green"),
     )
 

@@ -22,6 +22,9 @@ logger = logging.getLogger(__name__)
 RAW_LIMIT = 500
 """Characters of the kernel line that a report carries. Hotspare default: over the longest line that a driver prints."""
 
+WHAT_LIMIT = 200
+"""Characters of the words in a report. Hotspare default: one line of an incident's story."""
+
 PROGRESS_S = 30.0
 """Seconds between notes of progress through lines that say nothing. Hotspare default: after a crash so much is read again."""
 
@@ -164,12 +167,12 @@ class _Session:
             self._failures += 1
             wait = min(self._settings.reconnect_min_s * 2**self._failures, self._settings.reconnect_max_s)
             self._not_before = self._clock() + wait
-            logger.warning("%s: %s not reported yet, again in %.1f s: %s", self._node.name, report.what, wait, error)
+            logger.warning("%s: %s not reported yet, again in %.1f s: %s", self._node.name, report.key, wait, error)
             return False
         self._failures = 0
         self._log.confirmed(batch, self._clock())
         self.keep_place()
-        logger.info("%s: reported %s", self._node.name, report.what)
+        logger.info("%s: reported %s: %s", self._node.name, _name(batch.event), report.what)
         return True
 
 
@@ -179,15 +182,13 @@ def report_of(batch: Batch, boot_id: str, booted_at: datetime | None) -> Report:
     seen_at = datetime.now(UTC)
     if booted_at is not None and event.monotonic_s is not None:
         seen_at = booted_at + timedelta(seconds=event.monotonic_s)
-    name = _name(event)
-    times = f", {batch.count} lines" if batch.count > 1 else ""
-    place = f" on {event.pci}" if event.pci else ""
+    times = f" ({batch.count} lines)" if batch.count > 1 else ""
     return Report(
         source="watcher",
-        key=f"{boot_id}/{name}/{event.pci}",
+        key=f"{boot_id}/{_name(event)}/{event.pci}",
         xid=event.code if event.kind == "xid" else None,
         sxid=event.code if event.kind == "sxid" else None,
-        what=f"{name}{place}{times}",
+        what=f"{event.text[:WHAT_LIMIT]}{times}",
         gpu=Gpu(pci=event.pci) if event.kind == "xid" else Gpu(),
         seen_at=seen_at,
         raw=event.raw[:RAW_LIMIT],
