@@ -33,6 +33,8 @@ class WebhookNotifier:
         failed = [place for url in self._settings.urls if (place := self._post(url, page))]
         if failed:
             raise TransientError(f"page {page.key} was not taken by {'; '.join(failed)}")
+        with self._lock:  # sent to all; sent again later, it is a reminder
+            self._taken = {(place, key) for place, key in self._taken if key != page.key}
 
     def _post(self, url: str, page: Page) -> str:
         """Post once; returns what went wrong, empty if nothing. The URL's path may be a secret, so only its host is told."""

@@ -1,0 +1,134 @@
+"""Group runs: started once, taken up again, judged, and ended when nobody waits for them any more."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from temporalio.activity import ActivityCancellationDetails
+from temporalio.exceptions import CancelledError
+from temporalio.testing import ActivityEnvironment
+
+from activities.burn_in import BurnInActivities, GroupTest
+from activities.clients.fake_fleet import FakeFleet
+from activities.clients.fake_machine import FakeFault
+from activities.clients.mpirun_launcher import MpirunLauncher, group_command
+from activities.errors import NodeUnreachable
+from activities.node_access import LOST
+from activities.settings import BurnInSettings
+from checks.model import Verdict
+from tests.activities.conftest import attempt
+
+
+@pytest.fixture
+def activities(fleet: FakeFleet) -> BurnInActivities:
+    return BurnInActivities(fleet, BurnInSettings(), fleet.clock)
+
+
+def group(fleet: FakeFleet, *members: str, run_id: str = "burn/1") -> GroupTest:
+    names = members or ("node-1", "node-2", "node-3", "node-4")
+    return GroupTest(cluster="lab", run_id=run_id, nodes=[fleet.node(name) for name in names])
+
+
+def test_a_healthy_group_is_ok_with_bandwidth_and_the_source_of_its_floor(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+    result = surroundings.run(activities.group_test, group(fleet))
+    assert (result.verdict, result.cause, result.busbw_gbs, result.wrong) == (Verdict.OK, "healthy", 470.0, 0)
+    assert result.floor_gbs is not None
+    assert result.floor_source
+
+
+def test_one_slow_member_slows_its_group_and_no_other(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+    fleet.inject("node-3", FakeFault(slow=0.5))
+    slow = surroundings.run(activities.group_test, group(fleet, "node-3", "node-4"))
+    assert (slow.verdict, slow.cause, slow.busbw_gbs) == (Verdict.CRITICAL, "low_bandwidth", 235.0)
+    assert surroundings.run(activities.group_test, group(fleet, "node-1", "node-2", run_id="burn/2")).verdict is Verdict.OK
+
+
+def test_wrong_results_are_corruption_whatever_the_bandwidth(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+    fleet.inject("node-3", FakeFault(wrong=2))
+    result = surroundings.run(activities.group_test, group(fleet))
+    assert (result.verdict, result.cause) == (Verdict.CRITICAL, "data_corruption")
+    assert result.wrong
+
+
+def test_a_group_with_a_silent_member_could_not_run_and_the_member_is_named(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+    fleet.inject("node-3", FakeFault(unreachable=True))
+    result = surroundings.run(activities.group_test, group(fleet))
+    assert (result.verdict, result.cause) == (Verdict.UNKNOWN, "could_not_run")
+    assert result.culprits == ["host node-3"]
+
+
+def test_the_same_run_is_not_started_again_by_the_next_attempt(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+    fleet.looks_per_run = 3
+    fleet.start("burn/1", group(fleet).nodes, 600.0)
+    assert attempt(2).run(activities.group_test, group(fleet)).verdict is Verdict.OK
+    assert len(fleet.group_run_nodes) == 1
+
+
+def test_a_run_that_never_ends_is_ended_and_is_not_ok(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+    fleet.looks_per_run = 1_000_000
+    result = surroundings.run(activities.group_test, group(fleet))
+    assert result.verdict is not Verdict.OK
+    assert fleet.poll("burn/1").exit_status == LOST
+
+
+def test_a_run_whose_host_restarted_says_nothing_of_the_hardware(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+    fleet.looks_per_run = 5
+    fleet.start("burn/1", group(fleet).nodes, 600.0)
+    fleet.group_runs["burn/1"].lose()
+    result = surroundings.run(activities.group_test, group(fleet))
+    assert (result.verdict, result.cause) == (Verdict.UNKNOWN, "could_not_run")
+
+
+def test_a_launch_host_that_is_silent_is_tried_again(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+    fleet.fail_next("group.start", NodeUnreachable("head: no answer"))
+    with pytest.raises(Exception, match="head: no answer"):
+        surroundings.run(activities.group_test, group(fleet))
+    assert surroundings.run(activities.group_test, group(fleet)).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    ("why", "ended"),
+    [
+        (ActivityCancellationDetails(cancel_requested=True), True),
+        (ActivityCancellationDetails(not_found=True), True),
+        (ActivityCancellationDetails(worker_shutdown=True), False),
+        (ActivityCancellationDetails(timed_out=True), False),
+        (ActivityCancellationDetails(paused=True), False),
+    ],
+    ids=["cancelled", "workflow gone", "worker shutdown", "timed out", "paused"],
+)
+async def test_a_run_is_ended_when_nobody_waits_for_it_and_left_when_somebody_will_take_it_up(
+    fleet: FakeFleet, activities: BurnInActivities, why: ActivityCancellationDetails, ended: bool
+) -> None:
+    fleet.looks_per_run = 1_000_000
+    surroundings = attempt()
+    waiting = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def beat(*details: Any) -> None:
+        loop.call_soon_threadsafe(waiting.set)
+
+    surroundings.on_heartbeat = beat
+    request = group(fleet).model_copy(update={"deadline_s": 1e12})
+    task = asyncio.create_task(asyncio.to_thread(surroundings.run, activities.group_test, request))
+    await waiting.wait()
+    surroundings.cancel(why)
+    with pytest.raises(CancelledError):
+        await task
+    assert (fleet.poll("burn/1").exit_status == LOST) is ended
+
+
+def test_the_launch_command_names_ranks_and_slots_of_each_node(fleet: FakeFleet) -> None:
+    command = group_command(BurnInSettings(), group(fleet, "node-1", "spare-1").nodes)
+    assert command[:5] == ["mpirun", "-np", "16", "--host", "node-1:8,spare-1:8"]
+
+
+def test_the_launcher_runs_detached_on_the_launch_host(fleet: FakeFleet) -> None:
+    launcher = MpirunLauncher(lambda: fleet.access_to(fleet.node("head")), BurnInSettings(command=["all_reduce_perf"]))
+    launcher.start("burn/1", group(fleet).nodes, 600.0)
+    launcher.start("burn/1", group(fleet).nodes, 600.0)
+    assert launcher.poll("burn/1").exit_status == 0
+    launcher.kill("burn/1")
+    assert not launcher.poll("burn/2").known

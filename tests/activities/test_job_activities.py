@@ -1,0 +1,154 @@
+"""Jobs: found, held, resumed once and proved; never onto a quarantined node, and never against their own controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.clients.fake_fleet import FakeFleet
+from activities.clients.fake_machine import FakeFault
+from activities.jobs.activities import AwaitProgress, AwaitRank, FindJob, HoldJob, JobActivities, ResumeJob
+from activities.jobs.none import NoJobAdapter
+from activities.jobs.protocol import JobState, RestartedBy
+from activities.quarantine import QuarantineActivities, QuarantineMarks, QuarantineNode
+from activities.settings import JobSettings
+from tests.activities.conftest import attempt
+
+NODES = ["node-1", "node-2", "node-3", "node-4"]
+SPARE_IN = ["node-1", "node-2", "node-3", "spare-1"]
+
+
+@pytest.fixture
+def marks(fleet: FakeFleet) -> QuarantineMarks:
+    return QuarantineMarks(fleet.ec2, fleet.access_to, fleet.inventory, JobSettings(head="head"))
+
+
+@pytest.fixture
+def activities(fleet: FakeFleet, marks: QuarantineMarks) -> JobActivities:
+    return JobActivities(fleet.job, fleet.inventory, marks, JobSettings(head="head"), fleet.clock)
+
+
+def failure(call: Callable[[], Any]) -> ApplicationError:
+    with pytest.raises(ApplicationError) as raised:
+        call()
+    return raised.value
+
+
+def test_the_job_of_a_node_is_found_and_a_spare_has_none(fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment) -> None:
+    found = surroundings.run(activities.find_job, FindJob(cluster="lab", node=fleet.node("node-2")))
+    assert found.status is not None
+    assert (found.status.job, found.status.nodes) == ("train", NODES)
+    assert surroundings.run(activities.find_job, FindJob(cluster="lab", node=fleet.node("spare-1"))).status is None
+
+
+def test_a_held_job_stays_stopped_and_holding_again_is_no_error(
+    fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment
+) -> None:
+    for _ in range(2):
+        assert surroundings.run(activities.hold_job, HoldJob(job="train", reason="XID 79")).state is JobState.HELD
+    assert fleet.count("job.hold") == 1
+    assert fleet.machine("node-1").gpu_processes == 0
+
+
+def test_a_job_goes_on_from_its_checkpoint_on_exactly_the_given_nodes(
+    fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment
+) -> None:
+    surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
+    checkpoint = fleet.job.checkpoint_step
+    resumed = surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=SPARE_IN, token="t1"))
+    assert (resumed.state, resumed.nodes, resumed.run_token) == (JobState.RUNNING, SPARE_IN, "t1")
+    wait = AwaitProgress(job="train", token="t1", beyond_step=checkpoint + 3, deadline_s=60.0)
+    step = surroundings.run(activities.await_progress, wait).step
+    assert step is not None
+    assert step > checkpoint + 3
+    assert fleet.count("job.resume") == 1
+
+
+def test_a_resume_that_happened_is_not_made_again(fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment) -> None:
+    surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
+    for number in (1, 2, 3):
+        attempt(number).run(activities.resume_job, ResumeJob(job="train", nodes=NODES, token="t1"))
+    assert fleet.job.resumes == [("t1", NODES)]
+    assert fleet.count("job.resume") == 1
+
+
+def test_a_running_job_is_not_resumed(fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment) -> None:
+    error = failure(lambda: surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=NODES, token="t1")))
+    assert (error.type, error.non_retryable) == ("PreconditionFailed", True)
+    assert fleet.job.resumes == []
+
+
+def test_a_job_is_not_resumed_on_a_quarantined_node(
+    fleet: FakeFleet, activities: JobActivities, marks: QuarantineMarks, surroundings: ActivityEnvironment
+) -> None:
+    surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
+    mark = QuarantineNode(node=fleet.node("node-3"), incident="incident/lab/i-3", reason="slow")
+    surroundings.run(QuarantineActivities(marks).quarantine_node, mark)
+    error = failure(lambda: surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=NODES, token="t1")))
+    assert error.type == "PreconditionFailed"
+    assert "node-3 is quarantined by incident/lab/i-3" in error.message
+    assert fleet.job.resumes == []
+
+
+def test_one_mark_of_a_quarantine_is_enough_to_keep_a_job_off(
+    fleet: FakeFleet, activities: JobActivities, marks: QuarantineMarks, surroundings: ActivityEnvironment
+) -> None:
+    surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
+    marks.set_tag(fleet.node("node-4"), "incident/lab/i-4")
+    assert "node-4" in failure(lambda: surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=NODES, token="t1"))).message
+
+
+@pytest.mark.parametrize("by", [RestartedBy.CONTROLLER, RestartedBy.IN_JOB])
+def test_a_job_with_a_controller_of_its_own_is_neither_held_nor_resumed(
+    fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment, by: RestartedBy
+) -> None:
+    fleet.job.restarted_by = by
+    for call in (
+        lambda: surroundings.run(activities.hold_job, HoldJob(job="train", reason="x")),
+        lambda: surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=NODES, token="t1")),
+    ):
+        assert failure(call).type == "NotOurs"
+    assert (fleet.count("job.hold"), fleet.count("job.resume")) == (0, 0)
+
+
+def test_steps_of_an_earlier_run_prove_nothing(fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment) -> None:
+    wait = AwaitProgress(job="train", token="t1", beyond_step=0, deadline_s=60.0)
+    assert failure(lambda: surroundings.run(activities.await_progress, wait)).type == "DeadlinePassed"
+
+
+def test_a_run_that_dies_again_is_told_at_once(fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment) -> None:
+    surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
+    surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=NODES, token="t1"))
+    looks = 0
+
+    def die_soon(*details: object) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            fleet.inject("node-2", FakeFault(xid=79))
+
+    surroundings.on_heartbeat = die_soon
+    wait = AwaitProgress(job="train", token="t1", beyond_step=10_000, deadline_s=3600.0)
+    error = failure(lambda: surroundings.run(activities.await_progress, wait))
+    assert error.type == "PreconditionFailed"
+    assert "stopped again" in error.message
+
+
+def test_a_rank_on_the_spare_proves_that_it_is_used(fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment) -> None:
+    surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
+    wait = AwaitRank(job="train", node_name="spare-1", deadline_s=60.0)
+    assert failure(lambda: surroundings.run(activities.await_rank, wait)).type == "DeadlinePassed"
+    surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=SPARE_IN, token="t1"))
+    assert surroundings.run(activities.await_rank, wait).state is JobState.RUNNING
+
+
+def test_without_an_adapter_no_job_is_found_and_none_is_driven(
+    fleet: FakeFleet, marks: QuarantineMarks, surroundings: ActivityEnvironment
+) -> None:
+    activities = JobActivities(NoJobAdapter(), fleet.inventory, marks, JobSettings())
+    assert surroundings.run(activities.find_job, FindJob(cluster="lab", node=fleet.node("node-1"))).status is None
+    assert failure(lambda: surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))).type == "CapabilityMissing"
