@@ -25,8 +25,10 @@ class FakeInventory:
     def __init__(self, *nodes: Node) -> None:
         self.nodes = list(nodes)
         self.away = False
+        self.resolved: Counter[str] = Counter()
 
     def resolve(self, cluster: str, alias: str) -> Node:
+        self.resolved[alias] += 1
         self._answer()
         return resolve_alias([KnownNode(node) for node in self.nodes], alias, f"cluster {cluster}")
 

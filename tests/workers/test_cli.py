@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from temporalio.client import Client
@@ -22,19 +23,20 @@ from activities.clients.fake_machine import Cure, FakeFault
 from activities.clients.temporal_gateway import TemporalGateway
 from tests.workers.conftest import dev_server
 from tests.workflows.healing import Healing
-from workers.cli import common, init, looking
+from workers.cli import common, doctor, health, init, looking
 from workers.cli.app import app, exit_status
-from workers.settings import Settings
+from workers.settings import Settings, load_settings
 from workflows.decisions.settings import Mode, PolicySettings
 
 
 class FleetWiring:
     """What commands see of the clients, over a fleet in memory."""
 
-    def __init__(self, fleet: FakeFleet, _settings: Settings, client: Client | None = None) -> None:
-        assert client is not None
-        self.inventory, self.memory, self.ec2 = fleet.inventory, fleet.memory, fleet.ec2
-        self.gateway = TemporalGateway(client)
+    def __init__(self, fleet: FakeFleet, settings: Settings, client: Client | None = None) -> None:
+        self.inventory, self.memory, self.access_to = fleet.inventory, fleet.memory, fleet.access_to
+        self.gateway = cast(TemporalGateway, TemporalGateway(client) if client else None)
+        methods = fleet.activities(self.gateway, settings.file.parent)
+        self.node_activities = next(one.__self__ for one in methods if inspect.ismethod(one) and one.__name__ == "examine")
 
     def close(self) -> None:
         """Nothing is open."""
@@ -78,7 +80,8 @@ async def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     async with dev_server() as env:
         fleet = FakeFleet()
         healing = Healing(fleet, env.client, tmp_path, env, PolicySettings(mode=Mode.APPROVE))
-        for module in (common, init):
+        monkeypatch.setattr(health, "aws_identity", lambda settings: "arn:aws:sts::123456789012:user/test")
+        for module in (common, doctor, init):
             monkeypatch.setattr(module, "Wiring", partial(FleetWiring, fleet))
         monkeypatch.setenv("HOTSPARE_CONFIG", str(config))
         monkeypatch.setenv("TEMPORAL_ADDRESS", env.client.service_client.config.target_host)
@@ -145,7 +148,7 @@ async def test_a_person_takes_a_node_over_hands_it_back_and_cancels(shell: Shell
 async def test_a_word_to_a_node_without_an_incident_says_so(shell: Shell) -> None:
     for word in ("approve", "skip", "escalate", "take-over", "hand-back", "cancel"):
         status, _, err = await shell.type(word, "node-1")
-        assert status == 64, word
+        assert status == 1, word
         assert "no incident of node-1 is open" in err
 
 
@@ -204,6 +207,46 @@ async def test_init_twice_writes_once_prepares_everything_and_shows_the_nodes(sh
     assert parts["inventory"] == "5 nodes, of which 1 spares"
     assert {"worker node-1", "spare spare-1", "head head"} <= parts.keys()
     assert (config.parent / "intake.token").stat().st_mode & 0o777 == 0o600
+
+
+async def test_doctor_finds_a_healthy_cluster_well_apart_from_what_is_not_set_up(shell: Shell) -> None:
+    await shell.type("init", "--yes")
+    status, out, _ = await shell.type("doctor", "--json")
+    lines = {line["part"]: line for line in json.loads(out)["lines"]}
+    assert status == 1
+    assert {part for part, line in lines.items() if line["verdict"] != "OK"} == {"pages", "job"}
+    assert all(line["do"] for line in lines.values() if line["verdict"] != "OK")
+    assert {f"node node-{n}" for n in (1, 2, 3, 4)} <= lines.keys()
+
+
+async def test_doctor_names_the_broken_node_and_what_to_do_with_it(shell: Shell) -> None:
+    shell.healing.fleet.inject("node-2", FakeFault(xid=79, cure=Cure.NEVER))
+    status, out, _ = await shell.type("doctor", "--json")
+    [line] = [line for line in json.loads(out)["lines"] if line["part"] == "node node-2"]
+    assert status == 2
+    assert line["verdict"] == "CRITICAL"
+    assert line["text"].startswith("gpu_lost")
+    assert "hotspare report node-2" in line["do"]
+
+
+async def test_doctor_looks_at_the_nodes_though_temporal_is_away(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    status, out, _ = await shell.type("doctor")
+    assert status == 2
+    assert "no Temporal server answers at 127.0.0.1:1" in out
+    assert "reached and probed, 8 GPUs" in out
+
+
+async def test_init_writes_the_settings_though_temporal_is_away_and_says_to_run_it_again(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    config = tmp_path / "new.toml"
+    status, out, _ = await shell.type("init", "--yes", "--config", str(config), "--region", "us-west-2", "--head", "login-1")
+    assert status == 2
+    assert "run hotspare init again" in out
+    settings = load_settings(config)
+    assert (settings.aws.region, settings.job.head, settings.policy.mode) == ("us-west-2", "login-1", Mode.OBSERVE)
 
 
 async def test_a_server_that_is_away_is_unknown_and_says_where_it_was_looked_for(

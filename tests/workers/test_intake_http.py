@@ -218,3 +218,14 @@ def test_an_unusable_token_is_found_before_the_first_alert(tmp_path: Path) -> No
     os.chmod(file, 0o600)
     with pytest.raises(BadInput, match="shorter"):
         TokenFile(file).check_usable()
+
+
+async def test_a_flood_of_one_unknown_name_asks_the_inventory_once(door: Door) -> None:
+    await door.post(message(alert({"Hostname": "node-9"})))
+    await door.post(message(*[alert({"Hostname": "node-9", "gpu": str(n)}, fingerprint=str(n)) for n in range(20)]))
+    assert door.inventory.resolved["node-9"] == 1
+
+
+async def test_a_nodes_name_cannot_break_the_lines_of_a_log(door: Door) -> None:
+    answer = await door.post(message(alert({"Hostname": "a\nb\x1b[2J"})))
+    assert answer.json()["unknown_nodes"][0]["node"] == "a b [2J"

@@ -34,6 +34,9 @@ def exit_status(arguments: list[str]) -> int:
         code = app(arguments, prog_name="hotspare", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         return 130
+    except SystemExit as ending:
+        # typer ends so when the reader of our output is gone.
+        return ending.code if isinstance(ending.code, int) else UNKNOWN
     except Exception as error:
         # Errors of usage are of a private class in some releases of typer, of click in others.
         show = getattr(error, "show", None)

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from rich.console import Console
 from temporalio.client import Client
 
-from activities.errors import FinalError, HotspareError
+from activities.errors import BadInput, CapabilityMissing, FinalError, HotspareError, UnknownNode
 from activities.inventory import Node
 from workers.connection import connect
 from workers.settings import Settings, load_settings
@@ -34,6 +34,9 @@ OK, WARN, CRITICAL, UNKNOWN = 0, 1, 2, 3
 WRONG_USAGE = 64
 """EX_USAGE of sysexits.h: the command, its arguments or the settings file are wrong; nothing was done."""
 
+REFUSED = 1
+"""Exit status of commands that act: it was heard, and not done."""
+
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", help="Settings file; else $HOTSPARE_CONFIG, ./hotspare.toml, /etc/hotspare/hotspare.toml."),
@@ -41,6 +44,10 @@ ConfigOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON document on stdout.")]
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="The node by any name: instance id, node name, IP, host:port.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")]
+
+
+class Refused(FinalError):
+    """Hotspare heard it and does not do it; the message says why."""
 
 
 WIDTH_OF_FILES = 140
@@ -52,7 +59,8 @@ class Answer:
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-        self.console = Console(highlight=False, soft_wrap=True)
+        # Names come from tags and labels: nothing in them may be taken for markup.
+        self.console = Console(highlight=False, soft_wrap=True, markup=False)
         if not self.console.is_terminal and "COLUMNS" not in os.environ:
             self.console.width = WIDTH_OF_FILES
 
@@ -80,18 +88,20 @@ def plain(data: Any) -> Any:
 
 @contextmanager
 def answering(as_json: bool) -> Iterator[Answer]:
-    """Turn our errors into one clear line and an exit status: wrong usage 64, anything that could not be done or told 3."""
+    """Turn our errors into one clear line and an exit status: wrong usage 64, refused 1, what could not be done or told 3."""
     answer = Answer(as_json)
     try:
         yield answer
     except HotspareError as error:
         answer.document({"error": str(error), "kind": type(error).__name__})
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[red]{_escape(str(error))}[/red]")
-        raise typer.Exit(WRONG_USAGE if isinstance(error, FinalError) else UNKNOWN) from error
+        Console(stderr=True, highlight=False, soft_wrap=True, markup=False).print(str(error), style="red")
+        raise typer.Exit(_status_of(error)) from error
 
 
-def _escape(text: str) -> str:
-    return text.replace("[", r"\[")
+def _status_of(error: HotspareError) -> int:
+    if isinstance(error, (BadInput, CapabilityMissing, UnknownNode)):
+        return WRONG_USAGE
+    return REFUSED if isinstance(error, Refused) else UNKNOWN
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:

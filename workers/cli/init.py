@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 from temporalio.service import RPCError
 
+from activities.errors import HotspareError
 from checks.model import Verdict
 from workers.attributes import prove_attributes, register_attributes
 from workers.cli.common import Answer, ConfigOption, JsonOption, answering, run_async
@@ -46,7 +47,10 @@ def init(
         settings = load_settings(file)
         lines = [Line("settings", Verdict.OK, f"{'wrote' if written else 'found'} {file}")]
         lines.append(_token(settings))
-        lines += run_async(prepare(settings))
+        try:
+            lines += run_async(prepare(settings))
+        except HotspareError as error:
+            lines.append(Line("set-up", Verdict.CRITICAL, str(error), "mend it, then run hotspare init again"))
         # An empty pool is worth a line, but is no reason to say that the set-up failed.
         verdict = overall([line for line in lines if (line.part, line.verdict) != ("inventory", Verdict.WARN)])
         answer.document({"verdict": verdict, "settings": file, "lines": [asdict(line) for line in lines]})

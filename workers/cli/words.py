@@ -9,10 +9,10 @@ import typer
 from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.errors import FinalError
+from activities.errors import BadInput
 from activities.message import Message
 from activities.names import cluster_id, incident_id
-from workers.cli.common import ConfigOption, Desk, JsonOption, NodeArgument, answering, desk, person, run_async
+from workers.cli.common import ConfigOption, Desk, JsonOption, NodeArgument, Refused, answering, desk, person, run_async
 from workers.connection import RPC_TIMEOUT, TemporalAway
 from workflows.messages import FreezeRequest, ThawRequest, Word
 
@@ -24,10 +24,6 @@ ScopeOption = Annotated[str, typer.Option("--scope", help='"cluster", "node:NODE
 
 TRIES = 3
 """Times that a word is said with the same id. Measured: one of 171 updates to a busy cluster failed or took over 30 s."""
-
-
-class Refused(FinalError):
-    """The workflow heard the word and refused it."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -144,7 +140,7 @@ async def _scope(at: Desk, scope: str) -> str:
     if kind == "node" and name:
         return f"node:{(await at.resolve(name)).instance_id}"
     if scope != "cluster" and (kind not in ("job", "domain") or not name):
-        raise Refused(f'{scope!r} is no scope; write "cluster", "node:NODE", "job:NAME" or "domain:NAME"')
+        raise BadInput(f'{scope!r} is no scope; write "cluster", "node:NODE", "job:NAME" or "domain:NAME"')
     return scope
 
 

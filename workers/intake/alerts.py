@@ -108,8 +108,10 @@ def _texts(alert: dict[str, Any], key: str) -> dict[str, str]:
 def _first(names: list[str], *places: dict[str, str]) -> str:
     for place in places:
         for name in names:
-            if place.get(name, "").strip():
-                return place[name].strip()
+            # These words go to logs and terminals.
+            text = "".join(letter if letter.isprintable() else " " for letter in place.get(name, "")).strip()
+            if text:
+                return text
     return ""
 
 

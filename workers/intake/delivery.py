@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from activities.errors import BadInput, UnknownNode
@@ -16,6 +17,9 @@ from workers.intake.unknown import Observer, UnknownNodePager
 from workers.repeats import Repeats
 from workers.reporting import TakesReports
 from workers.sections import IntakeSettings
+
+UNKNOWN_KEPT_S = 10.0
+"""Seconds for which a name stays unknown. Hotspare default: as long as an inventory answer is kept."""
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +47,7 @@ class Delivery:
         observer: Observer,
         pager: UnknownNodePager,
         settings: IntakeSettings,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._inventory = inventory
@@ -50,7 +55,9 @@ class Delivery:
         self._observer = observer
         self._pager = pager
         self._settings = settings
-        self._repeats = Repeats(settings.repeat_s)
+        self._repeats = Repeats(settings.repeat_s, clock)
+        self._clock = clock
+        self._unknown: dict[str, tuple[float, str]] = {}
 
     async def deliver(self, message: Notification) -> Summary:
         """Hand every readable alert on. Raises TransientError when Temporal or the inventory is away: send again."""
@@ -68,10 +75,9 @@ class Delivery:
         return summary
 
     async def _deliver(self, alert: Alert, summary: Summary) -> None:
-        try:
-            node = await asyncio.to_thread(self._inventory.resolve, self._cluster, alert.alias)
-        except (UnknownNode, BadInput) as error:
-            await self._observe_unknown(alert, str(error), summary)
+        node = await self._find(alert.alias)
+        if isinstance(node, str):
+            await self._observe_unknown(alert, node, summary)
             return
         joined, sent = await self._repeats.once(_key(node, alert.report), lambda: self._send(node, alert.report))
         if sent:
@@ -80,6 +86,18 @@ class Delivery:
             summary.repeated += 1
         if joined.workflow_id not in summary.incidents:
             summary.incidents.append(joined.workflow_id)
+
+    async def _find(self, alias: str) -> Node | str:
+        """The node, or why there is none. A flood of one unknown name asks the cloud provider once in a while."""
+        seen = self._unknown.get(alias)
+        if seen and self._clock() - seen[0] < UNKNOWN_KEPT_S:
+            return seen[1]
+        try:
+            return await asyncio.to_thread(self._inventory.resolve, self._cluster, alias)
+        except (UnknownNode, BadInput) as error:
+            self._unknown = {one: kept for one, kept in self._unknown.items() if self._clock() - kept[0] < UNKNOWN_KEPT_S}
+            self._unknown[alias] = (self._clock(), str(error))
+            return str(error)
 
     async def _send(self, node: Node, report: Report) -> Joined:
         start = StartIncident(node=node.name, cluster=self._cluster, report=report)
