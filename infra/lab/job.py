@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from infra.lab.changes import Changes
 from infra.lab.desk import Reply
 from infra.lab.node import LabNode, NodeState
 from infra.lab.options import LabOptions
@@ -56,7 +57,7 @@ class TrainingJob:
         self._minding: asyncio.Task[None] | None = None
         self._began: tuple[float, int] = (0.0, 0)
         self._turn = asyncio.Lock()
-        self._changed = asyncio.Condition()
+        self._changes = Changes()
         self._checkpoints.mkdir(parents=True, exist_ok=True)
 
     async def start(self) -> None:
@@ -107,7 +108,7 @@ class TrainingJob:
         for rank in range(1, len(names)):
             await self._start_rank(rank, names, port=int(word[1]))
         self.run_token = token
-        await self._set_state(JobState.RUNNING)
+        self._set_state(JobState.RUNNING)
         self._minding = asyncio.ensure_future(self._mind(leader.stdout))
 
     async def _start_rank(self, rank: int, names: list[str], port: int, stdout: int | None = None) -> asyncio.subprocess.Process:
@@ -139,18 +140,17 @@ class TrainingJob:
                 task.cancel()
         await self._end_ranks()
         await reading
-        await self._set_state(JobState.STOPPED)
+        self._set_state(JobState.STOPPED)
 
     async def _read(self, leader: asyncio.StreamReader) -> None:
         while line := await leader.readline():
             word, _, number = line.decode().partition(" ")
-            async with self._changed:
-                if word == "step":
-                    self.step = int(number)
-                    self._began = self._began if self._began[0] else (time.monotonic(), self.step)
-                elif word == "checkpoint":
-                    self.checkpoint_step = int(number)
-                self._changed.notify_all()
+            if word == "step":
+                self.step = int(number)
+                self._began = self._began if self._began[0] else (time.monotonic(), self.step)
+            elif word == "checkpoint":
+                self.checkpoint_step = int(number)
+            self._changes.notify()
 
     async def _end_ranks(self) -> None:
         ranks, self._ranks = self._ranks, []
@@ -163,17 +163,16 @@ class TrainingJob:
         if self._minding is not None:
             await self._minding
             self._minding = None
-        await self._set_state(state)
+        self._set_state(state)
 
     async def close(self) -> None:
         """End the job with the lab."""
         async with self._turn:
             await self._stop(JobState.STOPPED)
 
-    async def _set_state(self, state: JobState) -> None:
-        async with self._changed:
-            self.state = state
-            self._changed.notify_all()
+    def _set_state(self, state: JobState) -> None:
+        self.state = state
+        self._changes.notify()
 
     def last_complete_checkpoint(self) -> int:
         """Step of the newest checkpoint that has its completion marker, 0 without one."""
@@ -182,18 +181,15 @@ class TrainingJob:
 
     async def wait_for_step(self, step: int) -> None:
         """Wait until the job has done a step."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.step >= step)
+        await self._changes.wait_for(lambda: self.step >= step)
 
     async def wait_for_checkpoint(self, step: int = 1) -> None:
         """Wait until a checkpoint at `step` or later is complete."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.checkpoint_step >= step)
+        await self._changes.wait_for(lambda: self.checkpoint_step >= step)
 
     async def wait_for_state(self, state: str) -> None:
         """Wait until the job is RUNNING, STOPPED or HELD."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self.state == state)
+        await self._changes.wait_for(lambda: self.state == state)
 
     def status(self) -> dict[str, Any]:
         """Return what `trainctl status` prints, and the resumes."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from infra.lab.changes import Changes
 from infra.lab.ec2_endpoint import InstanceIdentity
 from infra.lab.faults import Cure, Fault, gpu_changes, kernel_lines, kills_work
 from infra.lab.hardware import HARDWARE, fresh_gpus
@@ -64,7 +64,7 @@ class LabNode:
         self.processes = NodeProcesses(root, self._environment())
         self.server = NodeSshServer(name, self.files, self.processes, ssh)
         self._turn = asyncio.Lock()
-        self._changed = asyncio.Condition()
+        self._changes = Changes()
 
     @property
     def ssh_port(self) -> int:
@@ -103,13 +103,11 @@ class LabNode:
 
     async def wait_until(self, true: Callable[[LabNode], bool]) -> None:
         """Wait until something holds for the node's state, boots or work."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: true(self))
+        await self._changes.wait_for(lambda: true(self))
 
-    async def _set_state(self, state: NodeState) -> None:
-        async with self._changed:
-            self.state = state
-            self._changed.notify_all()
+    def _set_state(self, state: NodeState) -> None:
+        self.state = state
+        self._changes.notify()
 
     async def start_up(self) -> None:
         """First boot of a node of a new lab: at once, as if it had been up for days."""
@@ -135,7 +133,7 @@ class LabNode:
         """Start after a stop, or for the first time after a launch: other hardware, unless a fault is to follow the node."""
         async with self._turn:
             if self.state is NodeState.STOPPED:
-                await self._set_state(NodeState.BOOTING)
+                self._set_state(NodeState.BOOTING)
                 await self._boot(power_cycle=True)
 
     async def terminate(self) -> None:
@@ -149,7 +147,7 @@ class LabNode:
         self.server.free_port()
 
     async def _go_down(self, state: NodeState) -> None:
-        await self._set_state(state)
+        self._set_state(state)
         await self.server.stop()
         await self.processes.end_all()
         self._work.clear()
@@ -158,7 +156,7 @@ class LabNode:
         await asyncio.sleep(self._options.boot_s)
         stay = [fault for fault in self._faults if not Cure(fault.cure).ended_by(power_cycle=power_cycle)]
         if any(fault.cure == Cure.NO_BOOT for fault in stay):
-            await self._set_state(NodeState.DEAD)
+            self._set_state(NodeState.DEAD)
             return
         self._faults = stay
         if power_cycle and not stay and self._hardware is not None and self.boots:
@@ -174,7 +172,7 @@ class LabNode:
         self.server.hangs = any(fault.cure == Cure.HANG or fault.hang for fault in self._faults)
         await self.server.start()
         self.boots += 1
-        await self._set_state(NodeState.UP)
+        self._set_state(NodeState.UP)
 
     def inject(self, fault: Fault) -> list[str]:
         """Give the node a fault now: kernel lines, GPU state, death of the work. Returns the lines that were printed."""
@@ -233,8 +231,9 @@ class LabNode:
         return {"gpus": gpus, "processes": processes, "left": left, "node_rate": rate, "test_s": self._options.group_test_s}
 
     def _write_gpu_state(self) -> None:
-        if self._hardware is not None and os.path.isdir(self.root):
+        if self._hardware is not None:
             self.files.write_gpu_state(self.gpu_state())
+        self._changes.notify()
 
     def describe(self) -> dict[str, Any]:
         """Return what `hotspare lab status` shows of the node."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -11,9 +13,17 @@ from checks.judges.nccl_tests import judge
 from checks.model import Verdict
 from infra.lab.faults import Fault
 from infra.lab.lab import Lab
+from infra.lab.node import LabNode
+from infra.lab.options import LabOptions
 from tests.lab.conftest import Reach
 
+LONG_RUN = "mpirun -np 16 --host node-1:8,node-2:8 all_reduce_perf -b 1G -e 16G -f 4 -g 1"
 ONE_NODE = "all_reduce_perf -b 1G -e 16G -f 4 -g 8 -n 20"
+
+
+def works(node: LabNode) -> bool:
+    """Whether a process uses the GPUs of a node."""
+    return bool(node.gpu_state()["processes"])
 
 
 async def judged(reach: Reach, node: str, command: str, nodes: int) -> Judgement:
@@ -86,23 +96,29 @@ async def test_more_ranks_than_slots_are_refused_as_mpirun_does(reach: Reach) ->
     assert "not enough slots" in str(refused.stderr)
 
 
-async def test_a_node_that_dies_during_the_run_ends_it_and_leaves_no_process(lab: Lab, reach: Reach) -> None:
-    run = asyncio.ensure_future(reach.run("head", "mpirun -np 16 --host node-1:8,node-2:8 all_reduce_perf -b 8 -e 16G -g 1"))
-    node = lab.nodes["node-2"]
-    while not node.gpu_state()["processes"]:
-        await asyncio.sleep(0)
+@pytest.fixture
+async def slow_lab(lab_options: LabOptions) -> AsyncIterator[Lab]:
+    """A lab whose group tests end only when something ends them."""
+    async with Lab(replace(lab_options, group_test_s=3600.0)) as lab:
+        yield lab
+
+
+async def test_a_node_that_dies_during_the_run_ends_it_and_leaves_no_process(slow_lab: Lab) -> None:
+    reach, node = Reach(slow_lab), slow_lab.nodes["node-2"]
+    run = asyncio.ensure_future(reach.run("head", LONG_RUN))
+    await node.wait_until(works)
     await node.reboot()
     done = await run
     assert done.exit_status == 137
     assert "on node node-2 exited on signal 9" in str(done.stderr)
-    assert all(not seen.gpu_state()["processes"] for seen in lab.nodes.values())
+    assert not any(works(seen) for seen in slow_lab.nodes.values())
 
 
-async def test_a_launcher_that_goes_away_takes_its_ranks_with_it(lab: Lab, reach: Reach) -> None:
-    await lab.inject("node-2", Fault(hang=True))
-    connection = await reach.connect("head")
-    await connection.create_process("mpirun -np 16 --host node-1:8,node-2:8 all_reduce_perf -b 8 -e 16G -g 1")
+async def test_a_launcher_that_goes_away_takes_its_ranks_with_it(slow_lab: Lab) -> None:
+    connection = await Reach(slow_lab).connect("head")
+    await connection.create_process(LONG_RUN)
+    await slow_lab.nodes["node-2"].wait_until(works)
     connection.abort()
+    for node in slow_lab.nodes.values():
+        await node.wait_until(lambda seen: not works(seen))
     await connection.wait_closed()
-    assert (await group(reach, "node-1", "spare-1")).verdict is Verdict.OK
-    assert all(not seen.gpu_state()["processes"] for seen in lab.nodes.values())

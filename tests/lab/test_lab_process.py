@@ -1,0 +1,122 @@
+"""A lab as a process of its own: brought up, looked at, broken and taken down by commands in other processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from infra.lab.faults import Fault
+from infra.lab.lab import Lab
+from infra.lab.options import LabOptions
+from infra.lab.processes import marked_processes
+from infra.lab.remote import LabRefused, NoLab, RemoteLab
+from infra.lab.runner import LabRuns, start_detached
+from workers.settings import load_settings
+
+
+@pytest.fixture
+def running(lab_options: LabOptions) -> Iterator[dict[str, Any]]:
+    """A detached lab, with its Temporal server; it is down at the end, whatever the test did."""
+    about = start_detached(replace(lab_options, nodes=2, temporal=True))
+    yield about
+    remote = RemoteLab(lab_options.folder)
+    with contextlib.suppress(NoLab):
+        remote.down()
+
+
+def test_a_detached_lab_trains_and_shows_its_state(running: dict[str, Any], lab_options: LabOptions) -> None:
+    status = RemoteLab(lab_options.folder).status()
+    assert {node["name"]: node["state"] for node in status["nodes"]} == {
+        "head": "up",
+        "node-1": "up",
+        "node-2": "up",
+        "spare-1": "up",
+    }
+    assert status["job"]["state"] == "RUNNING"
+    assert status["pid"] == running["pid"] != os.getpid()
+
+
+def test_a_fault_is_injected_from_another_process_and_a_wrong_one_refused(
+    running: dict[str, Any], lab_options: LabOptions
+) -> None:
+    remote = RemoteLab(lab_options.folder)
+    lines = remote.inject("node-1", Fault(xid=79))
+    assert "79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus." in lines[0]
+    with pytest.raises(LabRefused, match="there are head, node-1"):
+        remote.inject("node-9", Fault(xid=79))
+
+
+def test_the_temporal_server_of_a_lab_answers_under_the_profile_it_wrote(running: dict[str, Any]) -> None:
+    from infra.lab.temporal_server import temporal_command
+
+    listed = subprocess.run(
+        [temporal_command(), "operator", "namespace", "describe", "--namespace", "default", "--output", "json"],
+        env={**os.environ, **running["environment"]},
+        capture_output=True,
+        check=False,
+    )
+    assert listed.returncode == 0, listed.stderr
+    assert httpx.get(running["ui_url"], follow_redirects=True, trust_env=False).status_code == 200
+
+
+def test_the_control_port_wants_its_token(running: dict[str, Any], lab_options: LabOptions) -> None:
+    token = lab_options.folder / "control.token"
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    for headers in ({}, {"Authorization": "Bearer wrong"}):
+        assert httpx.get(running["control_url"] + "/status", headers=headers, trust_env=False).status_code == 401
+
+
+def test_a_second_lab_in_the_same_folder_is_refused(running: dict[str, Any], lab_options: LabOptions) -> None:
+    with pytest.raises(LabRuns, match="already runs"):
+        start_detached(lab_options)
+
+
+def test_down_leaves_no_process_and_no_lab(running: dict[str, Any], lab_options: LabOptions) -> None:
+    remote = RemoteLab(lab_options.folder)
+    roots = [Path(node["root"]) for node in remote.status()["nodes"]]
+    remote.down()
+    assert not any(marked_processes(root) for root in roots)
+    with pytest.raises(NoLab, match="hotspare lab up"):
+        remote.status()
+
+
+def test_what_a_killed_lab_left_behind_is_cleared_away_by_the_next(running: dict[str, Any], lab_options: LabOptions) -> None:
+    os.kill(running["pid"], signal.SIGKILL)
+    os.waitpid(running["pid"], 0)
+    again = start_detached(lab_options)
+    assert again["pid"] != running["pid"]
+    assert not Path(f"/proc/{running['temporal_pid']}/exe").exists()
+
+
+def test_a_folder_that_no_lab_made_is_left_alone(lab_options: LabOptions, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(RuntimeError, match="no lab made it"):
+        start_detached(replace(lab_options, folder=tmp_path))
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+async def test_the_settings_that_a_lab_writes_are_valid_and_fit_it(lab: Lab) -> None:
+    settings = await asyncio.to_thread(load_settings, lab.folder / "hotspare.toml")
+    assert settings.cluster.name == "lab"
+    assert settings.policy.mode == "act"
+    assert settings.access.ssh_config == lab.folder / "ssh" / "ssh_config"
+    assert settings.job.head == "head"
+
+
+async def test_the_environment_file_can_be_sourced_by_a_shell(lab: Lab) -> None:
+    script = f'. "{lab.folder}/env"; exec python3 -c "import json, os; print(json.dumps(dict(os.environ)))"'
+    shell = await asyncio.create_subprocess_exec("sh", "-c", script, stdout=asyncio.subprocess.PIPE)
+    out, _ = await shell.communicate()
+    assert lab.environment().items() <= json.loads(out).items()
