@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -78,24 +77,29 @@ def start_detached(options: LabOptions) -> dict[str, Any]:
     folder = options.folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / LOG_FILE
-    paths = [str(TREE), *filter(None, [os.environ.get("PYTHONPATH")])]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "infra.lab", json.dumps(options.to_json())],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            start_new_session=True,
-        )
+    pid = _spawn([sys.executable, "-m", "infra.lab", json.dumps(options.to_json())], log)
     deadline = time.monotonic() + _UP_DEADLINE_S
-    while time.monotonic() < deadline and process.poll() is None:
+    while time.monotonic() < deadline and os.waitpid(pid, os.WNOHANG) == (0, 0):
         with contextlib.suppress(NoLab):
             return RemoteLab(folder).about()
         time.sleep(0.05)
-    process.kill()
-    process.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
     raise RuntimeError(f"the lab did not come up; the end of {log}:\n{log.read_text()[-3000:]}")
+
+
+def _spawn(command: list[str], log: Path) -> int:
+    """Start a process that is to outlive this one, in a session of its own; returns its id."""
+    paths = [str(TREE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    with log.open("wb") as output, open(os.devnull, "rb") as nothing:
+        streams = [(os.POSIX_SPAWN_DUP2, file.fileno(), number) for number, file in ((0, nothing), (1, output), (2, output))]
+        return os.posix_spawn(
+            command[0],
+            command,
+            {**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            file_actions=streams,
+            setsid=True,
+        )
 
 
 def main() -> None:
