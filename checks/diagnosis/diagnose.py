@@ -23,7 +23,6 @@ RANK = (
 )
 """Of two things that are wrong the one with the later action here is the diagnosis: its repair covers the other."""
 
-UNTRUSTED = frozenset({"unknown_code"})
 KERNEL_KINDS = frozenset({"xid", "sxid", "host"})
 NOTES_LIMIT = 12
 """Reasons that a diagnosis carries at most. Hotspare default: what a person reads."""
@@ -58,7 +57,7 @@ def diagnose(
     return Diagnosis(
         fault_class=chosen.fault_class,
         action=chosen.action,
-        confidence=_confidence(chosen, backed),
+        confidence=Confidence.HIGH if backed else Confidence.MEDIUM,
         because=_short(because),
         code=chosen.code,
         gpu=chosen.gpu,
@@ -68,12 +67,6 @@ def diagnose(
 
 def _rank(candidate: Candidate) -> int:
     return RANK.index(candidate.action)
-
-
-def _confidence(chosen: Candidate, backed: bool) -> Confidence:
-    if chosen.fault_class in UNTRUSTED:
-        return Confidence.LOW
-    return Confidence.HIGH if backed else Confidence.MEDIUM
 
 
 def _not_yet_said(found: list[Candidate], accused: list[Candidate]) -> list[Candidate]:
@@ -94,6 +87,8 @@ def _weigh_reports(
         confirming = [candidate for candidate in accused if _confirms(candidate, report)]
         if timing.booted_at is not None and 0.0 < report.seen_at < timing.booted_at:
             said.append(f"{report.source} reported {report.name} before the last boot, so it is history")
+        elif report.xid is None and report.sxid is None:
+            said.append(f"{report.source} reported: {report.name}; it names no code that could be looked for")
         elif confirming:
             said.append(f"{report.source} reported {report.name}: confirmed on the node")
             agreed += [candidate for candidate in confirming if candidate.kind not in KERNEL_KINDS]
@@ -106,8 +101,6 @@ def _confirms(candidate: Candidate, report: ReportedFault) -> bool:
     """Say whether a candidate is what was reported: same code or a reading of its kind, on the same GPU where both name one."""
     if candidate.gpu is not None and named(report.gpu) and not same_gpu(candidate.gpu, report.gpu):
         return False
-    if report.xid is None and report.sxid is None:
-        return True
     if candidate.kind in KERNEL_KINDS:
         return (candidate.kind, candidate.code) in (("xid", report.xid), ("sxid", report.sxid))
     accuses_of = lookup_xid(report.xid).fault_class if report.xid is not None else "fabric"

@@ -15,6 +15,9 @@ from checks.pci_address import canonical
 EVENT_CLASSES = frozenset({"application", "memory_contained"})
 """Classes whose lines tell of something that happened and is over; all others tell of a state that lasts until a repair."""
 
+ENDED_BY_RESET = EVENT_CLASSES | {"reset_needed", "reboot_needed", "link", "memory_uncorrectable"}
+"""Classes that are over once the driver sets a GPU's recovery action back to none. Spare rows, say, do not come back."""
+
 LINK_BLOCKS = ("DLPL", "MINION", "NVLIPT", "NVLIPT link")
 """Blocks of the NVSwitch that take part in link training. Source: NVSwitch driver source of 595.45.04."""
 
@@ -82,7 +85,7 @@ def _taken_back(event: KernelEvent, position: int, last_word: dict[str, tuple[in
     last_position, number = last_word.get(canonical(event.pci), (-1, None))
     if position >= last_position:
         return ""
-    if number == 0:
+    if number == 0 and assess(event).fault_class in ENDED_BY_RESET:
         return "the driver has since set the GPU's recovery action back to none"
     return "a later recovery action replaced it" if event.code == RECOVERY_ACTION_CHANGED else ""
 

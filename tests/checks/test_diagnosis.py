@@ -134,6 +134,14 @@ def test_an_alert_about_another_gpu_is_not_confirmed_by_this_ones_fault() -> Non
     assert "not confirmed" in said(weigh(xid(79), reports=[report]))
 
 
+def test_an_alert_without_a_code_is_told_and_confirms_nothing() -> None:
+    report = ReportedFault("alertmanager", what="GPU temperature is high")
+    assert weigh(reports=[report]).fault_class == "none"
+    told = said(weigh(findings=(FINE[0], COUNT), reports=[report]))
+    assert "GPU temperature is high" in told
+    assert "confirmed" not in told
+
+
 def test_an_alert_from_before_the_boot_is_history() -> None:
     diagnosis = weigh(reports=[ReportedFault("alertmanager", xid=79, seen_at=NOW - UPTIME - 60)])
     assert diagnosis.fault_class == "none"
@@ -185,6 +193,11 @@ def test_a_recovery_action_set_back_to_none_ends_what_came_before_it_on_that_gpu
     reset = xid(154, at=4950, text="GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
     assert weigh(xid(95), reset).fault_class == "none"
     assert weigh(xid(95, bus="1c"), reset).fault_class == "memory_uncorrectable"
+
+
+def test_a_reset_does_not_bring_back_spare_memory_rows() -> None:
+    reset = xid(154, at=4950, text="GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
+    assert weigh(xid(64, text="All reserved rows for bank are remapped"), reset).fault_class == "memory_exhausted"
 
 
 def test_of_several_recovery_actions_the_last_one_holds() -> None:

@@ -67,7 +67,7 @@ def test_a_lost_gpu_in_the_log_stops_every_nvml_call(node: TestNode, nvml: FakeB
     node.kernel_lines.append("[    2.8] NVRM: GPU at PCI:0000:86:00: GPU-11111111-1111-1111-1111-111111111111")
     node.xid(79, "GPU has fallen off the bus.")
     nvml.hangs_in = "nvmlInit"
-    report = node.probe(thresholds=Thresholds(nvml_deadline_s=600))
+    report = node.probe(thresholds=Thresholds(nvml_deadline_s=5))
     assert "XID 79" in finding(report.findings, "nvml").summary
     assert finding(report.findings, "nvml").verdict is Verdict.UNKNOWN
     assert (report.verdict, report.diagnosis.fault_class) == (Verdict.CRITICAL, "gpu_lost")
