@@ -38,12 +38,13 @@ class InstanceView(Message):
 class DisruptNode(Message):
     """Reboot or power-cycle a node. `token` identifies the effect over attempts and resets; `boot_id` is the boot to end.
 
-    `node` is the inventory entry, through which the boot id is read just before the call.
+    `node` is the inventory entry, through which the boot id is read just before the call. `attempt` is what is remembered of it.
     """
 
     node: Node
     boot_id: str
     token: str
+    attempt: RungAttempt | None = None
 
 
 class Disrupted(Message):
@@ -72,13 +73,14 @@ class TagNode(Message):
     """Set and remove tags of ours on an instance.
 
     `expect` is the precondition: tags that must have these values before ("" means absent) or already have the new ones; otherwise
-    NotOurs, and nothing is written.
+    NotOurs, and nothing is written. With a `token` the tags are written once however often the call is retried.
     """
 
     instance_id: str
     set: dict[str, str] = {}
     remove: list[str] = []
     expect: dict[str, str] = {}
+    token: str = ""
 
 
 class Ec2Client(Protocol):
@@ -108,7 +110,7 @@ class Ec2Activities:
         self,
         ec2: Ec2Client,
         access_to: AccessTo,
-        memory: IntentStore,
+        memory: HostMemory,
         settings: EffectSettings,
         clock: Clock | None = None,
     ) -> None:
@@ -128,7 +130,7 @@ class Ec2Activities:
                 f"reboot of {node.name}",
                 self._memory,
                 happened=lambda: self._boot_ended(node, request.boot_id),
-                act=lambda: self._ec2.reboot(node.instance_id),
+                act=lambda: self._reboot(request),
                 settle_s=self._settings.settle_s,
                 in_doubt=lambda: self._boot_id(node) is None,
                 clock=self._clock,
@@ -179,11 +181,43 @@ class Ec2Activities:
             tags = self._ec2.describe(request.instance_id).tags
             _refuse_unexpected_tags(request, tags)
             missing = {key: value for key, value in request.set.items() if tags.get(key) != value}
-            refuse_if_late()
             if missing:
-                self._ec2.set_tags(request.instance_id, missing)
+                self._set_tags_once(request, missing)
+            refuse_if_late()
             if gone := [key for key in request.remove if key in tags]:
                 self._ec2.remove_tags(request.instance_id, gone)
+
+    def _reboot(self, request: DisruptNode) -> None:
+        self._remember(request)
+        self._ec2.reboot(request.node.instance_id)
+
+    def _stop(self, request: DisruptNode) -> None:
+        self._remember(request)
+        self._ec2.stop(request.node.instance_id)
+
+    def _remember(self, request: DisruptNode) -> None:
+        if request.attempt is not None:
+            remember_attempt(self._memory, request.node.instance_id, request.attempt)
+
+    def _set_tags_once(self, request: TagNode, tags: dict[str, str]) -> None:
+        if not request.token:
+            refuse_if_late()
+            self._ec2.set_tags(request.instance_id, tags)
+            return
+
+        def tagged() -> bool:
+            seen = self._ec2.describe(request.instance_id).tags
+            return all(seen.get(key) == value for key, value in tags.items())
+
+        act_once(
+            request.token,
+            f"tags {', '.join(sorted(tags))} of {request.instance_id}",
+            self._memory,
+            happened=tagged,
+            act=lambda: self._ec2.set_tags(request.instance_id, tags),
+            settle_s=min(self._settings.settle_s, TAG_SETTLE_S),
+            clock=self._clock,
+        )
 
     def _stop_once(self, node: Node, request: DisruptNode) -> bool:
         """Stop the instance unless it is stopping, stopped or past the boot that was to end; return whether this call did."""
@@ -196,7 +230,7 @@ class Ec2Activities:
             f"stop of {node.name}",
             self._memory,
             happened=ended,
-            act=lambda: self._ec2.stop(node.instance_id),
+            act=lambda: self._stop(request),
             settle_s=self._settings.settle_s,
             in_doubt=lambda: self._boot_id(node) is None,
             clock=self._clock,

@@ -71,14 +71,6 @@ class RecallHost(Message):
     instance_id: str
 
 
-class RecordAttempt(Message):
-    """Append one attempt to a host's record; the same (incident, rung, at) is appended once."""
-
-    instance_id: str
-    attempt: RungAttempt
-    gpu_serials: list[str] = []
-
-
 class CloseHostIncident(Message):
     """Store a closed incident and its effect on the host: fate, strike, whether the last rung helped, qualification."""
 
@@ -161,17 +153,11 @@ class HostMemoryActivities:
             return self._memory.recall(request.instance_id)
 
     @activity.defn
-    def record_attempt(self, request: RecordAttempt) -> HostRecord:
-        """Append a disruptive step to the host's record, once."""
-        with as_application_error():
-            return self._change(request.instance_id, lambda record: with_attempt(record, request))
-
-    @activity.defn
     def close_host_incident(self, request: CloseHostIncident) -> HostRecord:
         """Store a closed incident, then its effect on the host; both once."""
         with as_application_error():
             self._memory.save_incident(request.closed)
-            return self._change(request.closed.instance_id, lambda record: with_closed(record, request))
+            return remember(self._memory, request.closed.instance_id, lambda record: with_closed(record, request))
 
     @activity.defn
     def load_freezes(self, request: LoadFreezes) -> Freezes:
@@ -185,27 +171,31 @@ class HostMemoryActivities:
         with as_application_error():
             self._memory.save_freezes(request.cluster, request.freezes)
 
-    def _change(self, instance_id: str, change: Callable[[HostRecord], HostRecord]) -> HostRecord:
-        """Apply a change to the present record, again when another writer was quicker."""
-        for _ in range(WRITE_TRIES):
-            record = self._memory.recall(instance_id)
-            changed = change(record)
-            if changed == record:
-                return record
-            try:
-                return self._memory.save(changed)
-            except PreconditionFailed:
-                continue
-        raise ProviderBusy(f"host memory: {instance_id} was changed by others {WRITE_TRIES} times in a row; try again")
+
+def remember(memory: HostMemory, instance_id: str, change: Callable[[HostRecord], HostRecord]) -> HostRecord:
+    """Apply a change to a host's present record, again when another writer was quicker. Raises ProviderBusy when that never ends."""
+    for _ in range(WRITE_TRIES):
+        record = memory.recall(instance_id)
+        changed = change(record)
+        if changed == record:
+            return record
+        try:
+            return memory.save(changed)
+        except PreconditionFailed:
+            continue
+    raise ProviderBusy(f"host memory: {instance_id} was changed by others {WRITE_TRIES} times in a row; try again")
 
 
-def with_attempt(record: HostRecord, request: RecordAttempt) -> HostRecord:
+def remember_attempt(memory: HostMemory, instance_id: str, attempt: RungAttempt) -> None:
+    """Append a disruptive step to a host's record, once. Done just before the step: a step that was not remembered is not taken."""
+    remember(memory, instance_id, lambda record: with_attempt(record, attempt))
+
+
+def with_attempt(record: HostRecord, new: RungAttempt) -> HostRecord:
     """Return the record with the attempt appended, or as it was if the attempt is there already."""
-    new = request.attempt
     if any((seen.incident, seen.rung, seen.at) == (new.incident, new.rung, new.at) for seen in record.attempts):
         return record
-    attempts = [*record.attempts, new][-KEPT_ATTEMPTS:]
-    return record.model_copy(update={"attempts": attempts, "gpu_serials": request.gpu_serials or record.gpu_serials})
+    return record.model_copy(update={"attempts": [*record.attempts, new][-KEPT_ATTEMPTS:]})
 
 
 def with_closed(record: HostRecord, request: CloseHostIncident) -> HostRecord:
@@ -214,7 +204,7 @@ def with_closed(record: HostRecord, request: CloseHostIncident) -> HostRecord:
     if record.last_incident_closed_at is not None and record.last_incident_closed_at >= closed.closed_at:
         return record
     attempts = list(record.attempts)
-    if request.last_rung_helped is not None and attempts and attempts[-1].incident == closed.incident:
+    if request.last_rung_helped is not None and attempts and attempts[-1].incident == closed.run_id:
         attempts[-1] = attempts[-1].model_copy(update={"helped": request.last_rung_helped})
     return record.model_copy(
         update={

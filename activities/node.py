@@ -37,7 +37,7 @@ from activities.node_messages import (
     Seen,
 )
 from activities.node_words import LINE_LIMIT, deep_result, examination, not_testable, unreadable, weigh
-from activities.probing import Probe, ProbeCrashed
+from activities.probing import Probe, ProbeCrashed, ProbeWish
 from activities.settings import AccessSettings, BurnInSettings, StoreSettings
 
 __all__ = [
@@ -130,12 +130,13 @@ class NodeActivities:
 
     def _examine(self, request: Examine) -> Examination:
         access = self._access_to(request.node)
+        wish = ProbeWish(request.depth, request.settling_s, request.handled_until)
         why = ""
         for attempt in range(self._access.tries):
             if attempt:
                 self._clock.wait(self._access.retry_wait_s)
             try:
-                answer = self._probe.run(access, depth=request.depth, settling_s=request.settling_s)
+                answer = self._probe.run(access, request.node, wish)
                 return examination(answer, weigh(answer, request))
             except ProbeCrashed as error:
                 why = str(error)
@@ -163,7 +164,7 @@ class NodeActivities:
 
         def probe() -> str:
             try:
-                return self._probe.run(access, depth="quick", settling_s=0.0, no_nvml=request.no_nvml).raw
+                return self._probe.run(access, request.node, ProbeWish(depth="deep", no_nvml=request.no_nvml)).raw
             except ProbeCrashed as error:
                 raise CapabilityMissing(str(error)) from error
 
@@ -173,7 +174,7 @@ class NodeActivities:
 
     def _refuse_reset(self, access: NodeAccess, request: ResetGpu) -> None:
         try:
-            answer = self._probe.run(access, depth="quick", settling_s=0.0)
+            answer = self._probe.run(access, request.node, ProbeWish())
         except ProbeCrashed as error:
             raise PreconditionFailed(f"{request.node.name}: no GPU is reset on a node that cannot be probed: {error}") from error
         if request.boot_id and answer.boot_id != request.boot_id:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from activities.inventory import Node
 from activities.node_access import CommandResult, NodeAccess
 from activities.settings import AccessSettings
 from checks.model import Action, Confidence, Diagnosis, Finding, GpuRef, KernelEvent, Verdict
@@ -63,6 +64,16 @@ class ProbeAnswer:
     raw: str = field(repr=False, default="")
 
 
+@dataclass(frozen=True)
+class ProbeWish:
+    """How to look: as the options of `run_checks.py probe` of the same names."""
+
+    depth: str = "quick"
+    settling_s: float = 0.0
+    handled_until: datetime | None = None
+    no_nvml: bool = False
+
+
 class Probe:
     """The checks archive, ready to be run on any node."""
 
@@ -71,9 +82,9 @@ class Probe:
         self._settings = settings
         self._thresholds = dict(thresholds or {})
 
-    def run(self, access: NodeAccess, *, depth: str, settling_s: float, no_nvml: bool = False) -> ProbeAnswer:
+    def run(self, access: NodeAccess, node: Node, options: ProbeWish) -> ProbeAnswer:
         """Run the probe; raises NodeUnreachable, DeadlinePassed, ProbeCrashed."""
-        command = self._command(depth, settling_s, no_nvml)
+        command = self._command(node, options)
         answer = self._run(access, command)
         if not answer.stdout.strip() and "can't open file" in answer.stderr:
             self._install(access)
@@ -84,11 +95,13 @@ class Probe:
             said = (answer.stderr or answer.stdout).strip()[-500:]
             raise ProbeCrashed(f"the probe ended with status {answer.exit_status} and no readable document ({error}): {said}") from error
 
-    def _command(self, depth: str, settling_s: float, no_nvml: bool) -> list[str]:
+    def _command(self, node: Node, wish: ProbeWish) -> list[str]:
         sudo = ["sudo", "-n"] if self._settings.sudo else []
-        command = [*sudo, self._settings.python, f"{self._folder()}/run_checks.py", "probe", "--depth", depth]
-        command += ["--settling-s", str(settling_s)]
-        command += ["--no-nvml"] if no_nvml else []
+        command = [*sudo, self._settings.python, f"{self._folder()}/run_checks.py", "probe", "--depth", wish.depth]
+        command += ["--settling-s", str(wish.settling_s)]
+        command += ["--handled-until", str(wish.handled_until.timestamp())] if wish.handled_until else []
+        command += ["--no-nvml"] if wish.no_nvml else []
+        command += ["--instance-type", node.instance_type] if node.instance_type else []
         return command + (["--thresholds", json.dumps(self._thresholds, sort_keys=True)] if self._thresholds else [])
 
     def _folder(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from activities import quarantine
 from activities.clients.fake_machine import FakeMachine
 from activities.clients.fake_points import Points
-from activities.clients.fake_probe import probe_document
+from activities.clients.fake_probe import run_probe
 from activities.clients.fake_text import GPU_BUSES, all_reduce_text
 from activities.errors import NodeUnreachable
 from activities.node_access import LOST, CommandResult, DetachedRun
@@ -140,9 +139,8 @@ class FakeAccess:
     def _probe(self, command: list[str]) -> CommandResult:
         if command[1] not in self._machine.files:
             return CommandResult(exit_status=2, stdout="", stderr=f"{command[0]}: can't open file {command[1]!r}: [Errno 2]")
-        settling_s = float(command[command.index("--settling-s") + 1])
-        document = probe_document(self._machine, self._instance_type, settling_s, no_nvml="--no-nvml" in command)
-        return _said(json.dumps(document))
+        status, document = run_probe(self._machine, command[3:])
+        return CommandResult(exit_status=status, stdout=document, stderr="")
 
     def _tool(self, command: list[str]) -> CommandResult:
         machine, tool = self._machine, Path(command[0]).name
@@ -150,7 +148,7 @@ class FakeAccess:
             return self._reset(command[-1])
         texts = {
             "dmesg": "\n".join(machine.kernel_log) + "\n",
-            "nvidia-smi": "".join(f"GPU {serial}\n" for serial in machine.serials),
+            "nvidia-smi": "".join(f"GPU {gpu}: {machine.uuid_of(gpu)}\n" for gpu in range(machine.gpus) if gpu not in machine.lost_gpus),
             "uptime": f"up {machine.uptime_s:.0f} s\n",
             "uname": "Linux fake 6.1.0\n",
             "cat": f"{machine.boot_id}\n",

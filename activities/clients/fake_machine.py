@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -17,6 +18,7 @@ KILLS_WORK = frozenset({48, 64, 74, 79, 94, 95, 119, 120, 140, 154, 157})
 LOSES_GPU = frozenset({79})
 FIRST_UPTIME_S = 86_400.0
 BOOT_UPTIME_S = 20.0
+FIRST_LINE = "[    0.000000] Linux version 6.1.0"
 
 
 class Cure(StrEnum):
@@ -58,9 +60,9 @@ class FakeMachine:
     boot: int = 1
     looks_until_up: int = 0
     looks_per_boot: int = 2
-    uptime_s: float = FIRST_UPTIME_S
+    up_since: float = field(default_factory=lambda: time.monotonic() - FIRST_UPTIME_S)
     faults: list[FakeFault] = field(default_factory=list)
-    kernel_log: list[str] = field(default_factory=list)
+    kernel_log: list[str] = field(default_factory=lambda: [FIRST_LINE])
     files: dict[str, str] = field(default_factory=dict)
     cache: dict[str, bytes] = field(default_factory=dict)
     runs: dict[str, Any] = field(default_factory=dict)
@@ -74,9 +76,16 @@ class FakeMachine:
         return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{self.name}/{self.boot}"))
 
     @property
-    def serials(self) -> list[str]:
-        """Serial numbers of the GPUs that answer."""
-        return [f"16500{self.name}{gpu}" for gpu in range(self.gpus) if gpu not in self.lost_gpus]
+    def uptime_s(self) -> float:
+        """Seconds since boot, by the real clock, so that lines of the kernel log have an age."""
+        return time.monotonic() - self.up_since
+
+    def serial_of(self, gpu: int) -> str:
+        """Serial number of a GPU; it stays with the machine."""
+        return f"16500{self.name}{gpu}"
+
+    def uuid_of(self, gpu: int) -> str:
+        return f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, self.serial_of(gpu))}"
 
     @property
     def lost_gpus(self) -> set[int]:
@@ -106,7 +115,6 @@ class FakeMachine:
     def inject(self, fault: FakeFault) -> None:
         """Put a fault on the machine, with the line that a driver prints."""
         self.faults.append(fault)
-        self.uptime_s += 100.0
         self._print(fault)
 
     def reboot(self) -> None:
@@ -142,8 +150,8 @@ class FakeMachine:
         self.halt()
         self.boot += 1
         self.looks_until_up = self.looks_per_boot
-        self.uptime_s = BOOT_UPTIME_S
-        self.kernel_log.clear()
+        self.up_since = time.monotonic() - BOOT_UPTIME_S
+        self.kernel_log[:] = [FIRST_LINE]
         self.faults = [fault for fault in self.faults if fault.cure not in cured and not self._was_event_only(fault)]
         for fault in self.faults:
             self._print(fault)
@@ -158,7 +166,7 @@ class FakeMachine:
             return
         lines = [xid_line(fault.xid, fault.gpu, self.uptime_s)]
         if fault.xid == 79:
-            lines.insert(0, f"[{self.uptime_s:12.6f}] NVRM: GPU at PCI:{bus_id(fault.gpu)}: GPU-{self.name}-{fault.gpu}")
+            lines.insert(0, f"[{self.uptime_s:12.6f}] NVRM: GPU at PCI:{bus_id(fault.gpu)}: {self.uuid_of(fault.gpu)}")
         with self.log_grew:
             self.kernel_log += lines
             self.log_grew.notify_all()

@@ -1,104 +1,106 @@
-"""The probe's JSON document as a machine of FakeFleet would print it: its state as findings, diagnosed by the real rules."""
+"""What the real checks see on a machine of FakeFleet: its files, its kernel log and its NVML, without any of them existing."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict
-from enum import Enum
+import argparse
+import json
+from collections.abc import Sequence
 from typing import Any
 
-from activities.clients.fake_machine import FakeFault, FakeMachine
+from activities.clients.fake_machine import FakeMachine
 from activities.clients.fake_text import bus_id
-from checks.catalog import assess
-from checks.diagnosis import Hardware, Timing, diagnose
-from checks.kernel_log import read_lines
-from checks.model import Action, Finding, GpuRef, KernelEvent, Verdict
+from checks.host import FILE_LIMIT_BYTES, CommandOutput, Host
+from checks.probes.pci import DEVICES, NVIDIA
+from checks.probes.probe import ProbeOptions, probe
+from checks.probes.readings import LOST, OK, GpuReadings, NvmlState, Reading
+from checks.thresholds import read_thresholds
 
-NO_NVML_AFTER = frozenset({79, 119, 120})
-_WORST_FIRST = (Verdict.CRITICAL, Verdict.UNKNOWN, Verdict.WARN, Verdict.OK)
+DRIVER = "580.95.05"
+PENDING_AFTER = frozenset({48, 95})
+RESET_ASKED_AFTER = frozenset({74, 95})
 
 
-def probe_document(machine: FakeMachine, instance_type: str, settling_s: float, *, no_nvml: bool) -> dict[str, Any]:
-    """Build the document of one probe, in the schema of `checks/run_checks.py`."""
-    now = time.time()
-    events = list(read_lines(machine.kernel_log))
-    blind = no_nvml or any(event.code in NO_NVML_AFTER for event in events)
-    gpus = tuple(_gpu(machine, index) for index in range(machine.gpus) if index not in machine.lost_gpus)
-    findings = [_retold(event, now) for event in events] + _readings(machine, now, blind)
-    timing = Timing(now=now, uptime_s=machine.uptime_s, settling_s=settling_s)
-    diagnosis = diagnose(findings, events, timing=timing, hardware=Hardware(instance_type, gpus))
-    verdicts = [finding.verdict for finding in findings] or [Verdict.UNKNOWN]
-    processes = [{"pid": 2100 + rank, "gpu_index": rank, "name": "python3"} for rank in range(machine.gpu_processes)]
-    document = {
-        "schema": 1,
-        "verdict": min(verdicts, key=_WORST_FIRST.index),
-        "boot_id": machine.boot_id,
-        "uptime_s": machine.uptime_s,
-        "taken_at": now,
-        "instance_type": instance_type,
-        "gpus": [asdict(gpu) for gpu in gpus],
-        "gpu_processes": processes,
-        "findings": [asdict(finding) for finding in findings],
-        "events": [asdict(event) for event in events],
-        "dropped": 0,
-        "diagnosis": asdict(diagnosis),
+def run_probe(machine: FakeMachine, arguments: Sequence[str]) -> tuple[int, str]:
+    """Run the real probe on the machine with the arguments of `run_checks.py probe`; return exit status and document."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--depth", default="quick")
+    parser.add_argument("--settling-s", type=float, default=0.0)
+    parser.add_argument("--handled-until", type=float)
+    parser.add_argument("--no-nvml", action="store_true")
+    parser.add_argument("--instance-type", default="")
+    parser.add_argument("--thresholds", default="")
+    given = parser.parse_args(list(arguments))
+    options = ProbeOptions(
+        deep=given.depth == "deep",
+        settling_s=given.settling_s,
+        handled_until=given.handled_until,
+        no_nvml=given.no_nvml,
+        instance_type=given.instance_type,
+        thresholds=read_thresholds(given.thresholds),
+    )
+    report = probe(MachineHost(machine), options, read_gpus=lambda deadline_s: nvml_of(machine))
+    return report.verdict.exit_status, json.dumps(report.to_json())
+
+
+class MachineHost(Host):
+    """The checks' door to a machine that exists in memory only."""
+
+    def __init__(self, machine: FakeMachine) -> None:
+        super().__init__("/nowhere", {})
+        self._machine = machine
+
+    def read_bytes(self, name: str, limit: int = FILE_LIMIT_BYTES) -> bytes | None:
+        content = _files(self._machine).get(name)
+        return None if content is None else content[:limit]
+
+    def exists(self, name: str) -> bool:
+        return name in _files(self._machine)
+
+    def list(self, name: str) -> list[str] | None:
+        inside = {path[len(name) + 1 :].split("/", 1)[0] for path in _files(self._machine) if path.startswith(f"{name}/")}
+        return sorted(inside) or None
+
+    def run(self, argv: Sequence[str], deadline_s: float) -> CommandOutput:
+        if argv[0] == "dmesg":
+            return CommandOutput(0, "\n".join(self._machine.kernel_log) + "\n")
+        return CommandOutput(None, "", missing=True)
+
+
+def _files(machine: FakeMachine) -> dict[str, bytes]:
+    files = {
+        "/proc/sys/kernel/random/boot_id": f"{machine.boot_id}\n".encode(),
+        "/proc/uptime": f"{machine.uptime_s:.2f} 0.00\n".encode(),
+        "/proc/meminfo": b"MemTotal: 2097152000 kB\nMemAvailable: 1992294400 kB\n",
     }
-    plain: dict[str, Any] = _plain(document)
-    return plain
+    for gpu in range(machine.gpus):
+        device = f"{DEVICES}/{bus_id(gpu)}.0"
+        files[f"{device}/vendor"] = f"{NVIDIA}\n".encode()
+        files[f"{device}/class"] = b"0x030200\n"
+        files[f"{device}/config"] = b"\xff" * 64 if gpu in machine.lost_gpus else b"\xde\x10\x30\x23" + bytes(60)
+    return files
 
 
-def _readings(machine: FakeMachine, now: float, blind: bool) -> list[Finding]:
-    """What PCI and NVML say. A GPU off the bus is seen in PCI, so it shows without NVML too."""
-    found = [_count(machine, now)]
-    if blind:
-        found.append(Finding("nvml", Verdict.WARN, "NVML was not asked: the kernel log of this boot has XID 79, 119 or 120", seen_at=now))
-        return found
-    for fault in machine.faults:
-        found += _state_of(machine, fault, now)
-    return found
+def nvml_of(machine: FakeMachine) -> NvmlState:
+    """What NVML says of the machine's GPUs."""
+    return NvmlState("read", driver_version=DRIVER, gpus=tuple(_gpu(machine, index) for index in range(machine.gpus)))
 
 
-def _count(machine: FakeMachine, now: float) -> Finding:
-    seen = machine.gpus - len(machine.lost_gpus)
-    summary = f"{seen} of {machine.gpus} GPUs answer on the PCI bus"
-    if not machine.lost_gpus:
-        return Finding("gpu_count", Verdict.OK, summary, seen_at=now)
-    gpu = GpuRef(pci=bus_id(min(machine.lost_gpus)))
-    return Finding("gpu_count", Verdict.CRITICAL, summary, seen_at=now, action=Action.REBOOT_NODE, gpu=gpu)
-
-
-def _state_of(machine: FakeMachine, fault: FakeFault, now: float) -> list[Finding]:
-    gpu = _gpu(machine, fault.gpu)
-    if fault.xid == 64:
-        summary = f"GPU {fault.gpu}: a row could not be remapped, no spare rows are left"
-        return [Finding("row_remap_failure", Verdict.CRITICAL, summary, seen_at=now, action=Action.REPLACE_NODE, gpu=gpu)]
-    if fault.xid in (48, 95):
-        summary = f"GPU {fault.gpu}: a row remap is pending, a reset activates it"
-        return [Finding("row_remap_pending", Verdict.WARN, summary, seen_at=now, action=Action.RESET_GPU, gpu=gpu)]
-    if fault.xid == 94:
-        return [Finding("ecc_uncorrected", Verdict.OK, f"GPU {fault.gpu}: 1 uncorrectable error since the driver started", gpu=gpu)]
-    return []
-
-
-def _retold(event: KernelEvent, now: float) -> Finding:
-    meaning = assess(event)
-    verdict = Verdict.OK if meaning.action is Action.NONE else Verdict.CRITICAL
-    verdict = Verdict.WARN if meaning.action is Action.RESTART_JOB else verdict
-    gpu = GpuRef(pci=event.pci) if event.pci else None
-    return Finding("xid", verdict, meaning.because, event.raw, now, meaning.action, event.code, gpu)
-
-
-def _gpu(machine: FakeMachine, index: int) -> GpuRef:
-    serial = f"16500{machine.name}{index}"
-    return GpuRef(index=index, uuid=f"GPU-{machine.name}-{index}", pci=bus_id(index), serial=serial)
-
-
-def _plain(value: Any) -> Any:
-    """Turn enums into their words, as the real probe writes them."""
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
+def _gpu(machine: FakeMachine, index: int) -> GpuReadings:
+    if index in machine.lost_gpus:
+        return GpuReadings(index, {"handle": Reading(LOST, detail="GPU is lost")})
+    xids = {fault.xid for fault in machine.faults if fault.gpu == index}
+    values: dict[str, Any] = {
+        "handle": True,
+        "uuid": machine.uuid_of(index),
+        "serial": machine.serial_of(index),
+        "name": "NVIDIA H100 80GB HBM3",
+        "pci": f"0000{bus_id(index)}.0",
+        "ecc_uncorrected_volatile": 1 if xids & {48, 94, 95} else 0,
+        "ecc_uncorrected_aggregate": 1 if xids & {48, 94, 95} else 0,
+        "remapped_rows": [0, 0, int(bool(xids & PENDING_AFTER)), int(64 in xids)],
+        "recovery_action": int(bool(xids & RESET_ASKED_AFTER)),
+        "temperature_c": 41,
+        "clocks_event_reasons": 0,
+        "process_ids": [2100 + index] if index < machine.gpu_processes else [],
+    }
+    return GpuReadings(index, {name: Reading(OK, value) for name, value in values.items()})

@@ -42,7 +42,7 @@ class LoopbackNode:
         self._boot_file = self.root / "proc/sys/kernel/random/boot_id"
         for made in (self.home, self.bin, self._boot_file.parent):
             made.mkdir(parents=True)
-        self.kernel_log.write_text("[    1.000000] Linux version 6.1.0\n")
+        self.kernel_log.write_text("[    0.000000] Linux version 6.1.0\n")
         self.script("all_reduce_perf", ALL_REDUCE)
         self.script("dmesg", DMESG)
         self.new_boot_id()

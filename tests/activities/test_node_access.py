@@ -50,7 +50,6 @@ def over_ssh(loopback: LoopbackNode) -> tuple[Subject, SshAccessTo]:
 def over_fake(fleet: FakeFleet) -> Subject:
     """FakeFleet's access to one of its machines."""
     machine = fleet.machine("node-1")
-    machine.kernel_log.append("[    1.000000] Linux version 6.1.0")
 
     def restart() -> None:
         machine.reboot()
@@ -158,7 +157,7 @@ def test_a_run_that_a_restart_ended_is_lost_and_not_a_result(subject: Subject) -
 def test_the_kernel_log_comes_with_its_past_then_with_what_is_new(subject: Subject) -> None:
     lines = subject.access.follow_kernel_log()
     past = next(line for line in lines if line)
-    assert past == "[    1.000000] Linux version 6.1.0"
+    assert past == "[    0.000000] Linux version 6.1.0"
     subject.print_line()
     assert next(line for line in lines if "Xid" in line).startswith("[")
 
