@@ -18,7 +18,7 @@ class Thresholds:
 
     nvml_deadline_s: float = 30.0
     """A driver that needs longer hangs. Hotspare default: without persistence mode, opening 8 GPUs takes about 10 s."""
-    command_deadline_s: float = 10.0
+    command_deadline_s: float = 5.0
     """Limit of one command such as dmesg. Hotspare default: a full ring buffer prints in well under a second."""
     event_age_s: float = EVENT_AGE_S
     """Age up to which a fault that is an event, not a state, counts. Hotspare default: three sweeps of 5 minutes."""

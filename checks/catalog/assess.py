@@ -38,6 +38,9 @@ RECOVERY_ACTIONS: dict[int, tuple[str, Action, str]] = {
 
 Sources: ctrl2080gpu.h of 595.45.04 and of a 610-class tree; the printed words changed between them, the numbers did not."""
 
+DRAIN_AND_RESET = 4
+"""The recovery action that can wait for the job's end: the GPU works on, with less capacity. Source: ctrl2080gpu.h, 595.45.04."""
+
 SXID_CLASSES: dict[Action, str] = {
     Action.NONE: "none",
     Action.RESTART_JOB: "application",
@@ -65,7 +68,9 @@ def assess_recovery(number: int, seen_in: str) -> Assessment:
     """Return what the driver's recovery action asks for; a number that is not known goes to a person."""
     unknown = ("unknown_code", Action.CONTACT_SUPPORT, "a step that is not known")
     fault_class, action, words = RECOVERY_ACTIONS.get(number, unknown)
-    return Assessment(fault_class, action, f"{seen_in}: the driver's recovery action is {number} ({words})")
+    interrupts = "no" if action is Action.NONE else "at_boundary" if number == DRAIN_AND_RESET else "yes"
+    because = f"{seen_in}: the driver's recovery action is {number} ({words})"
+    return Assessment(fault_class, action, because, interrupts_job=interrupts)
 
 
 def _by_table(event: KernelEvent, entry: XidEntry) -> Assessment:

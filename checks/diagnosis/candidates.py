@@ -76,7 +76,7 @@ def from_events(
         tail = f" ({burst.lines} lines; consequences: {folded})" if folded else f" ({burst.lines} lines)" * (burst.lines > 1)
         for cause in burst.causes:
             gpu = hardware.complete(GpuRef(pci=burst.pci)) if burst.pci else None
-            meaning = _with_recovery(cause, assess(cause), findings)
+            meaning = assess_among(cause, findings)
             if meaning.fault_class == "none":
                 notes.append(f"{describe(cause)}: no action; {meaning.because}")
                 continue
@@ -116,8 +116,12 @@ def _class_of(finding: Finding) -> str:
     return FINDING_CLASSES.get(finding.check, "")
 
 
-def _with_recovery(event: KernelEvent, meaning: Assessment, findings: Sequence[Finding]) -> Assessment:
-    """Where the driver's own recovery action could be read and is none, a context-switch timeout is the job's affair."""
+def assess_among(event: KernelEvent, findings: Sequence[Finding]) -> Assessment:
+    """Return what an event means beside the readings of the node.
+
+    Where the driver's own recovery action could be read and is none, a context-switch timeout is the job's affair.
+    """
+    meaning = assess(event)
     if event.kind != "xid" or event.code != CTXSW_TIMEOUT:
         return meaning
     read = [finding for finding in findings if finding.check == "recovery_action"]

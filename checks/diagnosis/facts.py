@@ -62,6 +62,10 @@ class Timing:
         """Unix time of the boot, None where the uptime is not known."""
         return None if self.uptime_s is None else self.now - self.uptime_s
 
+    def when(self, monotonic_s: Optional[float]) -> Optional[float]:
+        """Unix time of a moment given in seconds since boot, None where it cannot be told."""
+        return None if monotonic_s is None or self.booted_at is None else self.booted_at + monotonic_s
+
 
 def same_gpu(one: GpuRef, other: GpuRef) -> bool:
     """Say whether two references share an identity that both have; serial and UUID before bus id before index."""

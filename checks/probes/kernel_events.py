@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from checks.catalog import Assessment, assess
-from checks.diagnosis import Current, Hardware
+from checks.catalog import Assessment
+from checks.diagnosis import Current, Hardware, Timing, assess_among
 from checks.host import Host
 from checks.kernel_log import fold, read_lines
 from checks.kernel_log.nvidia_lines import parse_gpu_address
@@ -56,25 +56,33 @@ def read_kernel_log(host: Host, deadline_s: float) -> KernelLog:
     return KernelLog(error="; ".join(tried))
 
 
-def judge_kernel_log(log: KernelLog, current: Current, hardware: Hardware, booted_at: float, at: float) -> list[Finding]:
-    """Return one finding per cause that counts, and one that says how the log as a whole reads."""
+def judge_kernel_log(
+    log: KernelLog, current: Current, readings: Sequence[Finding], hardware: Hardware, timing: Timing
+) -> list[Finding]:
+    """Return one finding per cause that counts, or one that says how the log as a whole reads.
+
+    `readings` are the findings of the other probes: some lines mean less when the driver's state is known to be in order.
+    """
+    at = timing.now
     if log.error:
         return [Finding("kernel_log", Verdict.UNKNOWN, "the kernel log could not be read", log.error, at)]
-    findings = list(_accusations(current.events, hardware, booted_at))
+    findings = list(_accusations(current.events, readings, hardware, timing))
     if not findings:
         summary = f"{len(log.events)} fault lines in this boot, none asks for anything"
         findings.append(Finding("kernel_log", Verdict.OK, summary, "; ".join(current.notes)[:1000], at))
     return findings
 
 
-def _accusations(events: Iterable[KernelEvent], hardware: Hardware, booted_at: float) -> Iterable[Finding]:
+def _accusations(
+    events: Iterable[KernelEvent], readings: Sequence[Finding], hardware: Hardware, timing: Timing
+) -> Iterable[Finding]:
     for burst in fold(events):
         for cause in burst.causes:
-            meaning = assess(cause)
+            meaning = assess_among(cause, readings)
             if meaning.fault_class == "none":
                 continue
             check = "host_signal" if cause.kind == "host" else cause.kind
-            seen_at = booted_at + cause.monotonic_s if cause.monotonic_s is not None else 0.0
+            seen_at = timing.when(cause.monotonic_s) or 0.0
             gpu = hardware.complete(GpuRef(pci=burst.pci)) if burst.pci else None
             yield Finding(check, _verdict(meaning), meaning.because, cause.raw[:500], seen_at, meaning.action, cause.code, gpu)
 

@@ -13,9 +13,6 @@ from checks.probes.readings import ERROR, LOST, OK, GpuReadings, NvmlState
 BAD_CLOCK_REASONS = {0x8: "hardware slowdown", 0x40: "hardware thermal slowdown", 0x80: "power brake"}
 """Clocks event reasons that are faults under load; all other bits are normal or not known. Source: nvml.h."""
 
-DRAIN_AND_RESET = 4
-"""The recovery action that can wait for the job's end: the GPU works on, with less capacity. Source: ctrl2080gpu.h, 595.45.04."""
-
 
 def gpu_ref(gpu: GpuReadings) -> GpuRef:
     """Return the GPU's identity as far as it could be read."""
@@ -62,7 +59,7 @@ def _recovery(gpu: GpuReadings, who: GpuRef, at: float) -> Optional[Finding]:
     if not number:
         return None
     meaning = assess_recovery(number, f"GPU {gpu.index}")
-    verdict = Verdict.WARN if number == DRAIN_AND_RESET else Verdict.CRITICAL
+    verdict = Verdict.WARN if meaning.interrupts_job == "at_boundary" else Verdict.CRITICAL
     return Finding("recovery_action", verdict, meaning.because, f"NVML field 230 = {number}", at, meaning.action, None, who)
 
 

@@ -50,12 +50,12 @@ def probe(
     instance_type = options.instance_type or state.instance_type
     hardware = Hardware(instance_type, _gpus(nvml, pci, log))
     timing = Timing(at, state.uptime_s, options.settling_s, _after_s(at, state.uptime_s, options), limits.event_age_s)
-    findings = (
+    readings = (
         *judge_host(state, limits.min_memory_percent, at),
-        *judge_kernel_log(log, current_events(log.events, timing), hardware, timing.booted_at or at, at),
         *judge_pci(pci, nvml, instance_type, int(limits.expected_gpus), at),
         *judge_nvml(nvml, at),
     )
+    findings = (*readings, *judge_kernel_log(log, current_events(log.events, timing), readings, hardware, timing))
     return ProbeReport(
         boot_id=state.boot_id,
         uptime_s=state.uptime_s,

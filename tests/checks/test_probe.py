@@ -184,6 +184,15 @@ def test_an_error_counter_backs_the_kernel_line_but_accuses_nobody_alone(node: T
     assert node.probe().diagnosis.confidence is Confidence.HIGH
 
 
+def test_a_context_switch_timeout_is_a_warning_while_the_driver_asks_for_nothing(node: TestNode, nvml: FakeBindings) -> None:
+    node.xid(109, "Ch 00000008, errorString CTX SWITCH TIMEOUT, Info 0x58005")
+    report = node.probe()
+    assert (report.verdict, report.diagnosis.action) == (Verdict.WARN, Action.RESTART_JOB)
+    nvml.recovery[3] = 1
+    report = node.probe()
+    assert (report.verdict, report.diagnosis.action) == (Verdict.CRITICAL, Action.RESET_GPU)
+
+
 def test_a_gpu_slowed_by_a_power_brake_is_a_warning(node: TestNode, nvml: FakeBindings) -> None:
     nvml.clocks[0] = 0x80 | 0x1
     assert "power brake" in finding(node.probe().findings, "clocks").summary
