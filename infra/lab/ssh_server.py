@@ -104,12 +104,9 @@ class NodeSshServer:
             process.exit(255)
             return
         self._files.write_uptime()
-        shell = ["/bin/sh", "-c", line]
-        if hold is not None and process.is_closing():
-            await (await self._processes.start(shell)).wait()
-            return
         pipe = asyncio.subprocess.PIPE
-        await _join(process, await self._processes.start(shell, stdin=pipe, stdout=pipe, stderr=pipe))
+        child = await self._processes.start(["/bin/sh", "-c", line], stdin=pipe, stdout=pipe, stderr=pipe)
+        await _join(process, child, to_its_end=hold is not None)
 
 
 class _Login(asyncssh.SSHServer):
@@ -139,8 +136,11 @@ class _HomeSftp(asyncssh.SFTPServer):
         return os.path.normpath(os.path.join(self._home, path))
 
 
-async def _join(process: asyncssh.SSHServerProcess[bytes], child: asyncio.subprocess.Process) -> None:
-    """Carry bytes between a channel and a command until the command ends; a channel that closes ends the command."""
+async def _join(process: asyncssh.SSHServerProcess[bytes], child: asyncio.subprocess.Process, *, to_its_end: bool) -> None:
+    """Carry bytes between a channel and a command until the command ends.
+
+    A channel that closes ends the command, unless it is to run to its end whoever listens.
+    """
     assert child.stdin is not None
     assert child.stdout is not None
     assert child.stderr is not None
@@ -156,12 +156,15 @@ async def _join(process: asyncssh.SSHServerProcess[bytes], child: asyncio.subpro
     if ended.done() and child.returncode is not None:
         code = child.returncode
         process.exit(code if code >= 0 else 128 - code)
-    else:
+    elif not to_its_end:
         kill_group(child)
         await child.wait()
     for task in (*tasks, copy_in, closed, ended):
         task.cancel()
     await asyncio.gather(*tasks, copy_in, closed, ended, return_exceptions=True)
+    if child.returncode is None:
+        child.stdin.close()
+        await asyncio.gather(child.stdout.read(), child.stderr.read(), child.wait())
 
 
 async def _copy_out(source: asyncio.StreamReader, target: asyncssh.SSHWriter[bytes]) -> None:

@@ -26,18 +26,34 @@ from infra.lab.runner import LabRuns, start_detached
 from workers.settings import load_settings
 
 
-@pytest.fixture
-def running(lab_options: LabOptions) -> Iterator[dict[str, Any]]:
-    """A detached lab, with its Temporal server; it is down at the end, whatever the test did."""
-    about = start_detached(replace(lab_options, nodes=2, temporal=True))
-    yield about
-    remote = RemoteLab(lab_options.folder)
+@contextlib.contextmanager
+def detached(folder: Path) -> Iterator[dict[str, Any]]:
+    """A detached lab with its Temporal server; it is down at the end, whatever the test did."""
+    yield start_detached(LabOptions(folder=folder, nodes=2, spares=1, boot_s=0.05, step_s=0.02))
     with contextlib.suppress(NoLab):
-        remote.down()
+        RemoteLab(folder).down()
 
 
-def test_a_detached_lab_trains_and_shows_its_state(running: dict[str, Any], lab_options: LabOptions) -> None:
-    status = RemoteLab(lab_options.folder).status()
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """A detached lab for tests that leave it up."""
+    with detached(tmp_path_factory.mktemp("shared") / "lab") as about:
+        yield about
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """A detached lab of the test's own."""
+    with detached(tmp_path / "lab") as about:
+        yield about
+
+
+def remote_of(about: dict[str, Any]) -> RemoteLab:
+    return RemoteLab(Path(about["folder"]))
+
+
+def test_a_detached_lab_trains_and_shows_its_state(shared: dict[str, Any]) -> None:
+    status = remote_of(shared).status()
     assert {node["name"]: node["state"] for node in status["nodes"]} == {
         "head": "up",
         "node-1": "up",
@@ -45,46 +61,44 @@ def test_a_detached_lab_trains_and_shows_its_state(running: dict[str, Any], lab_
         "spare-1": "up",
     }
     assert status["job"]["state"] == "RUNNING"
-    assert status["pid"] == running["pid"] != os.getpid()
+    assert status["pid"] == shared["pid"] != os.getpid()
 
 
-def test_a_fault_is_injected_from_another_process_and_a_wrong_one_refused(
-    running: dict[str, Any], lab_options: LabOptions
-) -> None:
-    remote = RemoteLab(lab_options.folder)
+def test_a_fault_is_injected_from_another_process_and_a_wrong_one_refused(shared: dict[str, Any]) -> None:
+    remote = remote_of(shared)
     lines = remote.inject("node-1", Fault(xid=79))
     assert "79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus." in lines[0]
     with pytest.raises(LabRefused, match="there are head, node-1"):
         remote.inject("node-9", Fault(xid=79))
 
 
-def test_the_temporal_server_of_a_lab_answers_under_the_profile_it_wrote(running: dict[str, Any]) -> None:
+def test_the_temporal_server_of_a_lab_answers_under_the_profile_it_wrote(shared: dict[str, Any]) -> None:
     from infra.lab.temporal_server import temporal_command
 
     listed = subprocess.run(
         [temporal_command(), "operator", "namespace", "describe", "--namespace", "default", "--output", "json"],
-        env={**os.environ, **running["environment"]},
+        env={**os.environ, **shared["environment"]},
         capture_output=True,
         check=False,
     )
     assert listed.returncode == 0, listed.stderr
-    assert httpx.get(running["ui_url"], follow_redirects=True, trust_env=False).status_code == 200
+    assert httpx.get(shared["ui_url"], follow_redirects=True, trust_env=False).status_code == 200
 
 
-def test_the_control_port_wants_its_token(running: dict[str, Any], lab_options: LabOptions) -> None:
-    token = lab_options.folder / "control.token"
+def test_the_control_port_wants_its_token(shared: dict[str, Any]) -> None:
+    token = Path(shared["folder"]) / "control.token"
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
     for headers in ({}, {"Authorization": "Bearer wrong"}):
-        assert httpx.get(running["control_url"] + "/status", headers=headers, trust_env=False).status_code == 401
+        assert httpx.get(shared["control_url"] + "/status", headers=headers, trust_env=False).status_code == 401
 
 
-def test_a_second_lab_in_the_same_folder_is_refused(running: dict[str, Any], lab_options: LabOptions) -> None:
+def test_a_second_lab_in_the_same_folder_is_refused(shared: dict[str, Any]) -> None:
     with pytest.raises(LabRuns, match="already runs"):
-        start_detached(lab_options)
+        start_detached(LabOptions(folder=Path(shared["folder"])))
 
 
-def test_down_leaves_no_process_and_no_lab(running: dict[str, Any], lab_options: LabOptions) -> None:
-    remote = RemoteLab(lab_options.folder)
+def test_down_leaves_no_process_and_no_lab(running: dict[str, Any]) -> None:
+    remote = remote_of(running)
     roots = [Path(node["root"]) for node in remote.status()["nodes"]]
     remote.down()
     assert not any(marked_processes(root) for root in roots)
@@ -92,10 +106,10 @@ def test_down_leaves_no_process_and_no_lab(running: dict[str, Any], lab_options:
         remote.status()
 
 
-def test_what_a_killed_lab_left_behind_is_cleared_away_by_the_next(running: dict[str, Any], lab_options: LabOptions) -> None:
+def test_what_a_killed_lab_left_behind_is_cleared_away_by_the_next(running: dict[str, Any]) -> None:
     os.kill(running["pid"], signal.SIGKILL)
     os.waitpid(running["pid"], 0)
-    again = start_detached(lab_options)
+    again = start_detached(LabOptions(folder=Path(running["folder"]), nodes=2, temporal=False))
     assert again["pid"] != running["pid"]
     assert not Path(f"/proc/{running['temporal_pid']}/exe").exists()
 

@@ -35,7 +35,8 @@ def exec_all(client: paramiko.SSHClient, command: str, stdin: bytes = b"") -> tu
     to_it, out, err = client.exec_command(command)
     to_it.write(stdin)
     to_it.channel.shutdown_write()
-    return out.channel.recv_exit_status(), out.read(), err.read()
+    printed = out.read()  # first: the exit status of a command that waits for a reader never comes
+    return out.channel.recv_exit_status(), printed, err.read()
 
 
 async def with_paramiko(lab: Lab, node: str, work: Any) -> Any:
