@@ -41,7 +41,7 @@ def read_kernel_log(host: Host, deadline_s: float) -> KernelLog:
     for argv in READERS:
         output = host.run(argv, deadline_s)
         if output.ok and output.stdout.strip():
-            lines = output.stdout.splitlines()
+            lines = output.stdout.split("\n")
             addresses = (parse_gpu_address(line) for line in lines if "NVRM: GPU at" in line)
             uuids = tuple((canonical(pair[0]), pair[1]) for pair in addresses if pair)
             return KernelLog(tuple(read_lines(lines)), uuids)

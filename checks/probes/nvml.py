@@ -21,7 +21,12 @@ RECOVERY_ACTION_FIELD = 230
 def read_nvml(deadline_s: float) -> NvmlState:
     """Read NVML within `deadline_s` seconds. Never raises and never waits longer: a driver that hangs is an answer."""
     receiver, sender = os.pipe()
-    child = os.fork()
+    try:
+        child = os.fork()
+    except OSError as error:
+        os.close(receiver)
+        os.close(sender)
+        return NvmlState("error", f"no process could be started to read NVML: {error}")
     if child == 0:
         os.close(receiver)
         _child(sender)

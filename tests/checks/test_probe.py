@@ -99,6 +99,18 @@ def test_a_driver_that_cannot_be_asked_is_unknown_never_ok(node: TestNode, nvml:
     assert report.gpu_processes is None
 
 
+def test_a_node_that_cannot_start_a_process_is_unknown(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("checks.probes.nvml.os.fork", refuse)
+    with monkeypatch.context() as patched:
+        patched.setattr("checks.host.subprocess.Popen", lambda *_, **__: refuse())
+        report = node.probe()
+    assert report.verdict is Verdict.UNKNOWN
+    assert "no process could be started" in finding(report.findings, "nvml").summary
+
+
 def test_absent_bindings_are_unknown(node: TestNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert finding(node.probe().findings, "nvml").evidence == "no_library"
