@@ -117,7 +117,9 @@ def _nobody_waits() -> bool:
 def judged(run: DetachedRun, nodes: list[Node], floors_gbs: dict[str, float]) -> GroupTestResult:
     """Judge the output of an all-reduce run over `nodes`."""
     if not run.known:
-        return GroupTestResult(verdict=Verdict.UNKNOWN, cause="could_not_run", evidence=f"run {run.run_id} is not known on the launch host")
+        return GroupTestResult(
+            verdict=Verdict.UNKNOWN, cause="could_not_run", evidence=f"run {run.run_id} is not known on the launch host"
+        )
     if run.exit_status == LOST:
         why = f"run {run.run_id} ended without a status: its host restarted, or it was killed"
         return GroupTestResult(verdict=Verdict.UNKNOWN, cause="could_not_run", evidence=why)

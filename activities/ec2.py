@@ -5,102 +5,25 @@ Reboot and power cycle take the boot id that they are to end, and check it just 
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from temporalio import activity
 
 from activities import names
 from activities.clock import Clock, SystemClock, beat, waited_before
-from activities.effects import IntentStore, act_once, refuse_if_late
+from activities.ec2_messages import AwaitBoot, BootSeen, Disrupted, DisruptNode, Ec2Client, InstanceView, TagNode
+from activities.effects import act_once, refuse_if_late
 from activities.errors import BadInput, DeadlinePassed, NodeUnreachable, NotOurs, PreconditionFailed, as_application_error
+from activities.host_memory import HostMemory, remember_attempt
 from activities.inventory import Node
-from activities.message import Message
 from activities.node_access import AccessTo
 from activities.settings import EffectSettings
 
+__all__ = ["AwaitBoot", "BootSeen", "DisruptNode", "Disrupted", "Ec2Activities", "Ec2Client", "InstanceView", "TagNode"]
+
+TAG_SETTLE_S = 30.0
+"""How long tags that may have been written are watched for. Hotspare default: EC2 shows new tags within seconds."""
+
 BOOT_ID_DEADLINE_S = 10.0
 """Seconds for one look at the boot id. Hotspare default: it is one small file; a node that needs longer counts as no answer."""
-
-
-class InstanceView(Message):
-    """What EC2 says of an instance. `state` is EC2's word: pending, running, stopping, stopped, shutting-down, terminated."""
-
-    instance_id: str
-    state: str
-    instance_type: str = ""
-    zone: str = ""
-    private_ip: str = ""
-    private_dns: str = ""
-    tags: dict[str, str] = {}
-    console_host_keys: list[str] = []
-
-
-class DisruptNode(Message):
-    """Reboot or power-cycle a node. `token` identifies the effect over attempts and resets; `boot_id` is the boot to end.
-
-    `node` is the inventory entry, through which the boot id is read just before the call. `attempt` is what is remembered of it.
-    """
-
-    node: Node
-    boot_id: str
-    token: str
-    attempt: RungAttempt | None = None
-
-
-class Disrupted(Message):
-    """What a reboot or power cycle did. `made_now` is False when an earlier attempt had already made it."""
-
-    made_now: bool
-    said: str
-
-
-class AwaitBoot(Message):
-    """Wait until the node answers with another boot id than `old_boot_id`."""
-
-    node: Node
-    old_boot_id: str
-    deadline_s: float
-
-
-class BootSeen(Message):
-    """A new boot was observed."""
-
-    boot_id: str
-    waited_s: float
-
-
-class TagNode(Message):
-    """Set and remove tags of ours on an instance.
-
-    `expect` is the precondition: tags that must have these values before ("" means absent) or already have the new ones; otherwise
-    NotOurs, and nothing is written. With a `token` the tags are written once however often the call is retried.
-    """
-
-    instance_id: str
-    set: dict[str, str] = {}
-    remove: list[str] = []
-    expect: dict[str, str] = {}
-    token: str = ""
-
-
-class Ec2Client(Protocol):
-    """The EC2 calls that Hotspare makes. Errors: PreconditionFailed (wrong state), ProviderBusy, UnknownNode."""
-
-    def describe(self, instance_id: str) -> InstanceView: ...
-
-    def describe_cluster(self, cluster: str) -> list[InstanceView]: ...
-
-    def reboot(self, instance_id: str) -> None: ...
-
-    def stop(self, instance_id: str) -> None: ...
-
-    def start(self, instance_id: str) -> None: ...
-
-    def set_tags(self, instance_id: str, tags: dict[str, str]) -> None: ...
-
-    def remove_tags(self, instance_id: str, keys: list[str]) -> None: ...
-
-    def console_output(self, instance_id: str) -> str: ...
 
 
 class Ec2Activities:
@@ -147,7 +70,7 @@ class Ec2Activities:
                 return _disrupted(False, f"stop and start of {node.name} ({node.instance_id})")
             self._await_state(node, "stopped", self._settings.stop_deadline_s)
             started = act_once(
-                f"{request.token}/start",
+                _start_token(request),
                 f"start of {node.name}",
                 self._memory,
                 happened=lambda: self._ec2.describe(node.instance_id).state in ("pending", "running"),
@@ -223,7 +146,9 @@ class Ec2Activities:
         """Stop the instance unless it is stopping, stopped or past the boot that was to end; return whether this call did."""
 
         def ended() -> bool:
-            return self._ec2.describe(node.instance_id).state in ("stopping", "stopped") or self._boot_ended(node, request.boot_id)
+            return self._ec2.describe(node.instance_id).state in ("stopping", "stopped") or self._boot_ended(
+                node, request.boot_id
+            )
 
         return act_once(
             request.token,
@@ -232,7 +157,7 @@ class Ec2Activities:
             happened=ended,
             act=lambda: self._stop(request),
             settle_s=self._settings.settle_s,
-            in_doubt=lambda: self._boot_id(node) is None,
+            in_doubt=lambda: self._memory.intent_age_s(_start_token(request)) is not None,
             clock=self._clock,
         )
 
@@ -260,14 +185,23 @@ class Ec2Activities:
         if seen is None or seen == boot_id:
             return False
         if not boot_id and activity.info().attempt == 1:
-            raise PreconditionFailed(f"{node.name} was to be restarted because it did not answer, and now it answers; examine it again")
+            raise PreconditionFailed(
+                f"{node.name} was to be restarted because it did not answer, and now it answers; examine it again"
+            )
         return True
+
+
+def _start_token(request: DisruptNode) -> str:
+    """Token of the second half of a power cycle; once it is noted, the instance has been stopped."""
+    return f"{request.token}/start"
 
 
 def _disrupted(made: bool, what: str) -> Disrupted:
     if made:
         return Disrupted(made_now=True, said=f"{what}: done now")
-    return Disrupted(made_now=False, said=f"{what}: not made again, the boot has ended or an earlier attempt is still taking effect")
+    return Disrupted(
+        made_now=False, said=f"{what}: not made again, the boot has ended or an earlier attempt is still taking effect"
+    )
 
 
 def _no_boot(node: Node, boot_id: str | None, deadline_s: float) -> str:

@@ -93,6 +93,4 @@ def as_application_error() -> Iterator[None]:
     try:
         yield
     except HotspareError as error:
-        raise ApplicationError(
-            str(error), type=type(error).__name__, non_retryable=isinstance(error, FinalError)
-        ) from error
+        raise ApplicationError(str(error), type=type(error).__name__, non_retryable=isinstance(error, FinalError)) from error

@@ -44,10 +44,18 @@ ITEMS = (
 """What is gathered beside the probe's own answer. Arguments of processes are left out: secrets travel in them."""
 
 _SECRETS = (
-    (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), "[private key taken out]"),
+    (
+        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
+        "[private key taken out]",
+    ),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "[AWS key id taken out]"),
     (re.compile(r"(?i)(authorization:\s*\w+\s+)\S+"), r"\1[taken out]"),
-    (re.compile(r"(?i)\b([\w-]*(?:password|passwd|secret|token|api_?key|access_?key)[\w-]*\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|\S+)"), r"\1[taken out]"),
+    (
+        re.compile(
+            r"(?i)\b([\w-]*(?:password|passwd|secret|token|api_?key|access_?key)[\w-]*\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|\S+)"
+        ),
+        r"\1[taken out]",
+    ),
     (re.compile(r"(\w+://[^/\s:@]+:)[^@\s]+@"), r"\1[taken out]@"),
 )
 
@@ -67,7 +75,9 @@ class Gathered:
     missing: list[str]
 
 
-def gather(access: NodeAccess, probe: Callable[[], str], sudo: Sequence[str], no_nvml: bool, deadline_s: float, clock: Clock) -> Gathered:
+def gather(
+    access: NodeAccess, probe: Callable[[], str], sudo: Sequence[str], no_nvml: bool, deadline_s: float, clock: Clock
+) -> Gathered:
     """Collect every item within `deadline_s`; what fails or comes too late is named instead."""
     until = clock.now() + deadline_s
     gathered = Gathered({}, [])
@@ -119,7 +129,9 @@ def write_bundle(gathered: Gathered, path: Path, limit_bytes: int) -> Bundle:
         largest = max(files, key=lambda name: len(files[name]))
         files[largest] = files[largest][len(files[largest]) // 2 + 1 :]
         missing = [line for line in missing if not line.startswith(f"{largest}: shortened")]
-        missing.append(f"{largest}: shortened to its last {len(files[largest])} characters by the size limit of {limit_bytes} bytes")
+        missing.append(
+            f"{largest}: shortened to its last {len(files[largest])} characters by the size limit of {limit_bytes} bytes"
+        )
         if not files[largest]:
             del files[largest]
         content = _packed({**files, "missing.txt": "\n".join(missing) + "\n"})

@@ -39,7 +39,8 @@ class OpenIncident(Message):
 class NodeOut(Message):
     """Incident to job: this node is out (or, with `restart_only`, healthy but the job must restart).
 
-    The incident answers later with exactly one of node_in or node_given_up. `token` tells a second time out from a repeated message.
+    The incident answers later with exactly one of node_in or node_given_up. `token` tells a second time out from a repeated
+    message.
     """
 
     incident: str

@@ -21,6 +21,7 @@ from activities.errors import (
     as_application_error,
 )
 from activities.evidence import Bundle, bundle_name, gather, read_bundle, write_bundle
+from activities.host_memory import HostMemory, remember_attempt
 from activities.inventory import Node
 from activities.node_access import AccessTo, CommandResult, NodeAccess
 from activities.node_messages import (
@@ -69,6 +70,7 @@ class NodeActivities:
         access: AccessSettings,
         burn_in: BurnInSettings,
         store: StoreSettings,
+        memory: HostMemory,
         clock: Clock | None = None,
     ) -> None:
         self._access_to = access_to
@@ -76,6 +78,7 @@ class NodeActivities:
         self._access = access
         self._burn_in = burn_in
         self._store = store
+        self._memory = memory
         self._clock = clock or SystemClock()
 
     @activity.defn
@@ -90,14 +93,14 @@ class NodeActivities:
         with as_application_error():
             access = self._access_to(request.node)
             if not access.poll(request.run_id).known:
-                before = self._examine(Examine(node=request.node, depth="deep"))
+                before = self._examine(Examine(node=request.node, depth="deep", settling_s=request.settling_s))
                 if (refused := not_testable(before)) is not None:
                     return refused
                 refuse_if_late()
                 access.start(request.run_id, self._node_command(request.node), request.deadline_s)
             run = await_run(access, request.run_id, request.deadline_s, self._burn_in.poll_s, self._clock)
             alone = judged(run, [request.node], self._burn_in.floors_gbs)
-            after = self._examine(Examine(node=request.node, depth="deep"))
+            after = self._examine(Examine(node=request.node, depth="deep", settling_s=request.settling_s))
             return deep_result(alone, after)
 
     @activity.defn
@@ -124,6 +127,8 @@ class NodeActivities:
             if not which:
                 raise BadInput(f"{request.node.name}: the GPU to reset is not known, neither its PCI bus id nor its index")
             refuse_if_late()
+            if request.attempt is not None:
+                remember_attempt(self._memory, request.node.instance_id, request.attempt)
             sudo = ["sudo", "-n"] if self._access.sudo else []
             answer = access.run([*sudo, "nvidia-smi", "--gpu-reset", "-i", which], RESET_DEADLINE_S)
             return _reset_answer(request.node, answer, which)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from activities.host_memory import RungAttempt
 from activities.inventory import Node
 from activities.message import Message
 from checks.model import Action, Confidence, Verdict
@@ -96,6 +97,7 @@ class DeepTest(Message):
     node: Node
     run_id: str
     deadline_s: float = 900.0
+    settling_s: float = 0.0
 
 
 class DeepTestResult(Message):
@@ -139,3 +141,4 @@ class ResetGpu(Message):
     gpu: Gpu = Gpu()
     token: str = ""
     boot_id: str = ""
+    attempt: RungAttempt | None = None

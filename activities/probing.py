@@ -29,10 +29,13 @@ if not os.path.exists(os.path.join(target, "run_checks.py")):
     try:
         os.rename(folder, target)
     except OSError:
-        shutil.rmtree(folder)
-        os.stat(os.path.join(target, "run_checks.py"))
+        if os.path.exists(os.path.join(target, "run_checks.py")):
+            shutil.rmtree(folder)
+        else:
+            shutil.rmtree(target)
+            os.rename(folder, target)
 """
-"""Python for the node: unpack the archive once per digest, byte code included, and atomically for two at the same time."""
+"""Python for the node: unpack the archive once per digest, byte code included; of two at the same time one wins."""
 
 
 class ProbeCrashed(Exception):
@@ -93,7 +96,9 @@ class Probe:
             return read_document(answer.stdout)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             said = (answer.stderr or answer.stdout).strip()[-500:]
-            raise ProbeCrashed(f"the probe ended with status {answer.exit_status} and no readable document ({error}): {said}") from error
+            raise ProbeCrashed(
+                f"the probe ended with status {answer.exit_status} and no readable document ({error}): {said}"
+            ) from error
 
     def _command(self, node: Node, wish: ProbeWish) -> list[str]:
         sudo = ["sudo", "-n"] if self._settings.sudo else []
@@ -150,7 +155,12 @@ def _gpu(entry: Mapping[str, Any] | None) -> GpuRef:
 def _finding(entry: Mapping[str, Any]) -> Finding:
     gpu = _gpu(entry["gpu"]) if entry.get("gpu") else None
     return Finding(
-        **{**_known(Finding, entry), "verdict": Verdict(entry["verdict"]), "action": Action(entry.get("action", "NONE")), "gpu": gpu}
+        **{
+            **_known(Finding, entry),
+            "verdict": Verdict(entry["verdict"]),
+            "action": Action(entry.get("action", "NONE")),
+            "gpu": gpu,
+        }
     )
 
 

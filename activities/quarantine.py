@@ -70,7 +70,9 @@ class Mark(Message):
 class QuarantineMarks:
     """Reads and writes both marks of a node's quarantine: the EC2 tag, and the file on the head node (left out without a head)."""
 
-    def __init__(self, ec2: Ec2Client, access_to: AccessTo, inventory: Inventory, settings: JobSettings, sudo: bool = False) -> None:
+    def __init__(
+        self, ec2: Ec2Client, access_to: AccessTo, inventory: Inventory, settings: JobSettings, sudo: bool = False
+    ) -> None:
         self._ec2 = ec2
         self._access_to = access_to
         self._inventory = inventory
@@ -102,7 +104,9 @@ class QuarantineMarks:
         try:
             return Mark.model_validate_json(text)
         except ValueError as error:
-            raise NotOurs(f"the quarantine file of {node.name} on {self._head} was not written by Hotspare: {text[:200]!r}") from error
+            raise NotOurs(
+                f"the quarantine file of {node.name} on {self._head} was not written by Hotspare: {text[:200]!r}"
+            ) from error
 
     def write_file(self, node: Node, mark: Mark) -> None:
         """Write the mark unless there is one already: whoever came first keeps it."""

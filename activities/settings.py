@@ -44,12 +44,18 @@ class InventorySettings(Section):
 class AccessSettings(Section):
     """SSH access to nodes."""
 
-    ssh_config: Path = Field(Path("~/.ssh/config"), description="OpenSSH client configuration: host, port, user, key, known hosts")
-    connect_timeout_s: float = Field(10.0, description="TCP and SSH handshake. Hotspare default: a booted node answers in under 1 s")
+    ssh_config: Path = Field(
+        Path("~/.ssh/config"), description="OpenSSH client configuration: host, port, user, key, known hosts"
+    )
+    connect_timeout_s: float = Field(
+        10.0, description="TCP and SSH handshake. Hotspare default: a booted node answers in under 1 s"
+    )
     tries: int = Field(2, description="Tries of one examination before the node counts as not answering. Hotspare default")
     retry_wait_s: float = Field(1.0, description="Seconds between these tries. Hotspare default")
     command_deadline_s: float = Field(60.0, description="Short commands. Hotspare default: the probe's goal is 0.3 s")
-    output_limit: int = Field(65536, description="Characters kept of a command's output. Hotspare default: far below Temporal's 2 MiB")
+    output_limit: int = Field(
+        65536, description="Characters kept of a command's output. Hotspare default: far below Temporal's 2 MiB"
+    )
     cache_dir: str = Field(".cache/hotspare", description="Cache folder on the node, relative to the user's home")
     python: str = Field("python3", description="Python 3.9 or newer on the node")
     sudo: bool = Field(False, description="Prefix commands that need root with sudo -n")
@@ -64,11 +70,14 @@ class JobSettings(Section):
     find: list[str] = Field([], description="Prints the JSON status of the job that has {node} in its node set, or null")
     status: list[str] = Field([], description="Prints the JSON status of {job}")
     hold: list[str] = Field([], description="Stops {job} and keeps it stopped")
-    resume: list[str] = Field([], description="Starts {job} on {nodes} (comma-separated) from its last checkpoint, once per {token}")
+    resume: list[str] = Field(
+        [], description="Starts {job} on {nodes} (comma-separated) from its last checkpoint, once per {token}"
+    )
     poll_s: float = Field(2.0, description="Seconds between looks at a resumed job. Hotspare default")
     command_deadline_s: float = Field(120.0, description="One job command. Hotspare default: a hold waits for ranks to end")
     progress_deadline_s: float = Field(
-        1800.0, description="From resume to the first step past the checkpoint. Hotspare default: load of a 405B checkpoint is 130 s "
+        1800.0,
+        description="From resume to the first step past the checkpoint. Hotspare default: load of a 405B checkpoint is 130 s "
         "(ByteCheckpoint, table 8), framework start-up up to 1,047 s (arXiv:2402.15627)",
     )
 
@@ -78,7 +87,24 @@ class BurnInSettings(Section):
 
     launch_host: str = Field("", description="Alias of the host that runs mpirun; empty: the job's head node")
     command: list[str] = Field(
-        ["mpirun", "-np", "{ranks}", "--host", "{hosts}", "all_reduce_perf", "-b", "1G", "-e", "16G", "-f", "4", "-g", "1", "-n", "20"],
+        [
+            "mpirun",
+            "-np",
+            "{ranks}",
+            "--host",
+            "{hosts}",
+            "all_reduce_perf",
+            "-b",
+            "1G",
+            "-e",
+            "16G",
+            "-f",
+            "4",
+            "-g",
+            "1",
+            "-n",
+            "20",
+        ],
         description="Argument list of a group run; {ranks} and {hosts} (name:slots, comma-separated) stand for one argument each",
     )
     node_command: list[str] = Field(
@@ -104,15 +130,20 @@ class StoreSettings(Section):
 
     host_memory: Path = Field(Path("host-memory.sqlite3"), description="SQLite file of host memory")
     evidence_dir: Path = Field(Path("evidence"), description="Folder of evidence bundles")
-    evidence_limit_bytes: int = Field(20_000_000, description="Size limit of one bundle. Hotspare default: a bug report is about 5 MB")
+    evidence_limit_bytes: int = Field(
+        20_000_000, description="Size limit of one bundle. Hotspare default: a bug report is about 5 MB"
+    )
 
 
 class EffectSettings(Section):
     """Times around effects on the outside world."""
 
     settle_s: float = Field(
-        240.0, description="How long an effect that may have been made is watched before it is made again. Source: EC2 ends a "
+        240.0,
+        description="How long an effect that may have been made is watched before it is made again. Source: EC2 ends a "
         "reboot that the guest ignores after about four minutes (EC2 User Guide, 'Reboot your instance')",
     )
     boot_poll_s: float = Field(2.0, description="Seconds between looks for a new boot. Hotspare default")
-    stop_deadline_s: float = Field(600.0, description="From stop to stopped. Hotspare default: EC2 gives no bound; GPU hosts take minutes")
+    stop_deadline_s: float = Field(
+        600.0, description="From stop to stopped. Hotspare default: EC2 gives no bound; GPU hosts take minutes"
+    )

@@ -23,7 +23,9 @@ class KnownNode:
     def aliases(self) -> set[str]:
         """Every alias, in lower case. A DNS name counts in its short form too; an IP address has none."""
         node = self.node
-        full = {name.strip().lower() for name in (node.instance_id, node.name, node.host, node.ip, *self.more_names) if name.strip()}
+        full = {
+            name.strip().lower() for name in (node.instance_id, node.name, node.host, node.ip, *self.more_names) if name.strip()
+        }
         return full | {name.split(".", 1)[0] for name in full if not _is_ip(name)}
 
 

@@ -24,12 +24,20 @@ READ_TIMEOUT_S = 10
 """Limits of one call, seconds. Hotspare default: together below the margin of an attempt; EC2 answers in well under a second."""
 
 _ONCE = Config(connect_timeout=CONNECT_TIMEOUT_S, read_timeout=READ_TIMEOUT_S, retries={"total_max_attempts": 1})
-_PATIENT = Config(connect_timeout=CONNECT_TIMEOUT_S, read_timeout=READ_TIMEOUT_S, retries={"mode": "standard", "total_max_attempts": 5})
+_PATIENT = Config(
+    connect_timeout=CONNECT_TIMEOUT_S, read_timeout=READ_TIMEOUT_S, retries={"mode": "standard", "total_max_attempts": 5}
+)
 
-THROTTLES = frozenset({"RequestLimitExceeded", "Throttling", "ThrottlingException", "RequestThrottled", "TooManyRequestsException"})
+THROTTLES = frozenset(
+    {"RequestLimitExceeded", "Throttling", "ThrottlingException", "RequestThrottled", "TooManyRequestsException"}
+)
 UNKNOWN_INSTANCE = frozenset({"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"})
-WRONG_STATE = frozenset({"IncorrectInstanceState", "IncorrectState", "UnsupportedOperation", "OperationNotPermitted", "UnsupportedHibernation"})
-REFUSED = frozenset({"UnauthorizedOperation", "AuthFailure", "AccessDenied", "AccessDeniedException", "InvalidClientTokenId", "ExpiredToken"})
+WRONG_STATE = frozenset(
+    {"IncorrectInstanceState", "IncorrectState", "UnsupportedOperation", "OperationNotPermitted", "UnsupportedHibernation"}
+)
+REFUSED = frozenset(
+    {"UnauthorizedOperation", "AuthFailure", "AccessDenied", "AccessDeniedException", "InvalidClientTokenId", "ExpiredToken"}
+)
 """Error codes of EC2. Source: EC2 API reference, "Error codes for the Amazon EC2 API"."""
 
 
@@ -111,7 +119,9 @@ def _mapped(what: str) -> Iterator[None]:
     except ClientError as error:
         raise _explained(what, error) from error
     except (NoCredentialsError, PartialCredentialsError, ProfileNotFound) as error:
-        raise AccessRefused(f"EC2: {what}: {error}; check AWS_PROFILE and the other AWS variables: aws sts get-caller-identity") from error
+        raise AccessRefused(
+            f"EC2: {what}: {error}; check AWS_PROFILE and the other AWS variables: aws sts get-caller-identity"
+        ) from error
     except BotoCoreError as error:
         raise ProviderBusy(f"EC2: {what}: no clear answer: {error}") from error
 

@@ -148,7 +148,9 @@ class FakeAccess:
             return self._reset(command[-1])
         texts = {
             "dmesg": "\n".join(machine.kernel_log) + "\n",
-            "nvidia-smi": "".join(f"GPU {gpu}: {machine.uuid_of(gpu)}\n" for gpu in range(machine.gpus) if gpu not in machine.lost_gpus),
+            "nvidia-smi": "".join(
+                f"GPU {gpu}: {machine.uuid_of(gpu)}\n" for gpu in range(machine.gpus) if gpu not in machine.lost_gpus
+            ),
             "uptime": f"up {machine.uptime_s:.0f} s\n",
             "uname": "Linux fake 6.1.0\n",
             "cat": f"{machine.boot_id}\n",

@@ -18,11 +18,18 @@ class FakeEc2:
     """An `Ec2Client` over machines. `ended` is called with the name of a machine whose work has ended."""
 
     def __init__(
-        self, machines: Mapping[str, FakeMachine], nodes: list[Node], points: Points, lock: threading.RLock, ended: Callable[[str], None]
+        self,
+        machines: Mapping[str, FakeMachine],
+        nodes: list[Node],
+        points: Points,
+        lock: threading.RLock,
+        ended: Callable[[str], None],
     ) -> None:
         self._machines, self._points, self._lock, self._ended = machines, points, lock, ended
         self._nodes = {node.instance_id: node for node in nodes}
-        self.tags: dict[str, dict[str, str]] = {node.instance_id: {"Name": node.name, names.TAG_ROLE: node.role} for node in nodes}
+        self.tags: dict[str, dict[str, str]] = {
+            node.instance_id: {"Name": node.name, names.TAG_ROLE: node.role} for node in nodes
+        }
 
     def describe(self, instance_id: str) -> InstanceView:
         return self._points.carry_out("describe", self._name(instance_id), lambda: self._view(instance_id))

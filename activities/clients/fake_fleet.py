@@ -151,7 +151,7 @@ class FakeFleet:
         probe = Probe(ChecksArchive(archive, "fake"), access)
         holders: list[object] = [
             Ec2Activities(self.ec2, self.access_to, self.memory, EffectSettings(), self.clock),
-            NodeActivities(self.access_to, probe, access, BurnInSettings(), store, self.clock),
+            NodeActivities(self.access_to, probe, access, BurnInSettings(), store, self.memory, self.clock),
             QuarantineActivities(marks),
             JobActivities(self.job, self.inventory, marks, jobs, self.clock),
             BurnInActivities(self, BurnInSettings(), self.clock),

@@ -43,7 +43,9 @@ def all_reduce_text(hosts: list[str], gpus: int, busbw_gbs: float, wrong: int = 
     for rank in range(ranks):
         host, gpu = hosts[rank // gpus], rank % gpus
         bus = GPU_BUSES[gpu % len(GPU_BUSES)]
-        lines.append(f"#  Rank {rank:2d} Group  0 Pid  {41000 + rank} on {host:>10} device {gpu:2d} [0x{bus}] NVIDIA H100 80GB HBM3")
+        lines.append(
+            f"#  Rank {rank:2d} Group  0 Pid  {41000 + rank} on {host:>10} device {gpu:2d} [0x{bus}] NVIDIA H100 80GB HBM3"
+        )
     lines += [
         "NCCL version 2.23.4+cuda12.6",
         "#",
@@ -52,7 +54,11 @@ def all_reduce_text(hosts: list[str], gpus: int, busbw_gbs: float, wrong: int = 
         "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)       ",
     ]
     lines += [_row(1 << exponent, ranks, busbw_gbs * share, wrong) for exponent, share in ((30, 0.95), (32, 0.98), (34, 1.0))]
-    lines += [f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}", f"# Avg bus bandwidth    : {busbw_gbs * 0.977:g} ", "#"]
+    lines += [
+        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}",
+        f"# Avg bus bandwidth    : {busbw_gbs * 0.977:g} ",
+        "#",
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -17,7 +17,12 @@ class ListInventory(CachedInventory):
     """`Inventory` by list. It has one cluster; asking for another is a mistake. A listed instance that is gone is left out."""
 
     def __init__(
-        self, ec2: Ec2Client, cluster: str, listed: Sequence[ListedNode], cache_s: float = 10.0, now: Callable[[], float] = monotonic
+        self,
+        ec2: Ec2Client,
+        cluster: str,
+        listed: Sequence[ListedNode],
+        cache_s: float = 10.0,
+        now: Callable[[], float] = monotonic,
     ) -> None:
         super().__init__(cluster, cache_s, now)
         self._ec2, self._listed = ec2, listed

@@ -82,7 +82,13 @@ class SqliteMemory:
         return [_record(row) for row in rows]
 
     def save_incident(self, closed: ClosedIncident) -> None:
-        row = (closed.incident, closed.run_id, closed.instance_id, closed.closed_at.astimezone(UTC).isoformat(), closed.model_dump_json())
+        row = (
+            closed.incident,
+            closed.run_id,
+            closed.instance_id,
+            closed.closed_at.astimezone(UTC).isoformat(),
+            closed.model_dump_json(),
+        )
         with self._open() as database:
             database.execute("INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?, ?)", row)
 

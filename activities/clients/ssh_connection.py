@@ -89,7 +89,9 @@ class SshConnection:
                 client.close()
             raise
 
-    def _socket(self, target: SshTarget, jumps: list[paramiko.SSHClient]) -> socket.socket | paramiko.Channel | paramiko.ProxyCommand:
+    def _socket(
+        self, target: SshTarget, jumps: list[paramiko.SSHClient]
+    ) -> socket.socket | paramiko.Channel | paramiko.ProxyCommand:
         if target.proxy_command:
             return paramiko.ProxyCommand(target.proxy_command)
         try:

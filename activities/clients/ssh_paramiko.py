@@ -73,7 +73,9 @@ class SshAccess:
         words = ["sh", "-c", RECEIVE, "sh", place, hashlib.sha256(content).hexdigest()]
         answer = self._run(words, self._settings.command_deadline_s, content=content)
         if answer.exit_status != 0:
-            raise CommandFailed(f"{self._connection.name}: {file.name} could not be copied to ~/{place}: {answer.stderr.strip()[-300:]}")
+            raise CommandFailed(
+                f"{self._connection.name}: {file.name} could not be copied to ~/{place}: {answer.stderr.strip()[-300:]}"
+            )
         return answer.stdout
 
     def follow_kernel_log(self) -> Iterator[str]:
@@ -84,7 +86,9 @@ class SshAccess:
             while True:
                 chunk = _some(channel, LOOK_S)
                 if chunk is None:
-                    raise NodeUnreachable(f"{self._connection.name}: the kernel log ended: the node restarts, or the connection broke")
+                    raise NodeUnreachable(
+                        f"{self._connection.name}: the kernel log ended: the node restarts, or the connection broke"
+                    )
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from (line.decode("utf-8", "replace") for line in lines) if lines else iter([""])
         finally:
@@ -125,7 +129,9 @@ class SshAccess:
         finally:
             channel.close()
 
-    def _gather(self, channel: paramiko.Channel, command: list[str], until: float, deadline_s: float, limit: int) -> CommandResult:
+    def _gather(
+        self, channel: paramiko.Channel, command: list[str], until: float, deadline_s: float, limit: int
+    ) -> CommandResult:
         out, err = bytearray(), bytearray()
         with selectors.DefaultSelector() as selector:
             selector.register(channel, selectors.EVENT_READ)

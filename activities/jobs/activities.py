@@ -95,7 +95,9 @@ class JobActivities:
             refuse_if_late()
             held = self._adapter.hold(request.job, request.reason)
             if held.state not in (JobState.HELD, JobState.STOPPED):
-                raise PreconditionFailed(f"job {request.job} is {held.state.value} after its hold; it must be stopped before anything else")
+                raise PreconditionFailed(
+                    f"job {request.job} is {held.state.value} after its hold; it must be stopped before anything else"
+                )
             return held
 
     @activity.defn
@@ -146,7 +148,9 @@ class JobActivities:
             ran = ran or (ours and status.state is JobState.RUNNING)
             waited = before + self._clock.now() - since
             if waited >= deadline_s:
-                raise DeadlinePassed(f"job {job}: not {what} within {deadline_s:.0f} s; it is {status.state.value} at step {status.step}")
+                raise DeadlinePassed(
+                    f"job {job}: not {what} within {deadline_s:.0f} s; it is {status.state.value} at step {status.step}"
+                )
             beat(waited)
             self._clock.wait(self._settings.poll_s)
 

@@ -52,7 +52,9 @@ class CommandJobAdapter:
         try:
             return json.loads(result.stdout)
         except ValueError as error:
-            raise BadInput(f"job command {what!r} did not print one JSON value ({error}): {result.stdout.strip()[-300:]!r}") from error
+            raise BadInput(
+                f"job command {what!r} did not print one JSON value ({error}): {result.stdout.strip()[-300:]!r}"
+            ) from error
 
     def _run(self, what: str, command: list[str], words: Mapping[str, str]) -> CommandResult:
         if not command:
@@ -79,4 +81,6 @@ def _status(what: str, answer: Any) -> JobStatus:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"]) or "the whole answer"
-        raise BadInput(f"job command {what!r}: {place}: {first['msg']}; see activities/jobs/README.md for what it must print") from error
+        raise BadInput(
+            f"job command {what!r}: {place}: {first['msg']}; see activities/jobs/README.md for what it must print"
+        ) from error

@@ -31,49 +31,63 @@ def group(fleet: FakeFleet, *members: str, run_id: str = "burn/1") -> GroupTest:
     return GroupTest(cluster="lab", run_id=run_id, nodes=[fleet.node(name) for name in names])
 
 
-def test_a_healthy_group_is_ok_with_bandwidth_and_the_source_of_its_floor(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_healthy_group_is_ok_with_bandwidth_and_the_source_of_its_floor(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
     result = surroundings.run(activities.group_test, group(fleet))
     assert (result.verdict, result.cause, result.busbw_gbs, result.wrong) == (Verdict.OK, "healthy", 470.0, 0)
     assert result.floor_gbs is not None
     assert result.floor_source
 
 
-def test_one_slow_member_slows_its_group_and_no_other(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+def test_one_slow_member_slows_its_group_and_no_other(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.inject("node-3", FakeFault(slow=0.5))
     slow = surroundings.run(activities.group_test, group(fleet, "node-3", "node-4"))
     assert (slow.verdict, slow.cause, slow.busbw_gbs) == (Verdict.CRITICAL, "low_bandwidth", 235.0)
     assert surroundings.run(activities.group_test, group(fleet, "node-1", "node-2", run_id="burn/2")).verdict is Verdict.OK
 
 
-def test_wrong_results_are_corruption_whatever_the_bandwidth(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+def test_wrong_results_are_corruption_whatever_the_bandwidth(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.inject("node-3", FakeFault(wrong=2))
     result = surroundings.run(activities.group_test, group(fleet))
     assert (result.verdict, result.cause) == (Verdict.CRITICAL, "data_corruption")
     assert result.wrong
 
 
-def test_a_group_with_a_silent_member_could_not_run_and_the_member_is_named(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_group_with_a_silent_member_could_not_run_and_the_member_is_named(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.inject("node-3", FakeFault(unreachable=True))
     result = surroundings.run(activities.group_test, group(fleet))
     assert (result.verdict, result.cause) == (Verdict.UNKNOWN, "could_not_run")
     assert result.culprits == ["host node-3"]
 
 
-def test_the_same_run_is_not_started_again_by_the_next_attempt(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+def test_the_same_run_is_not_started_again_by_the_next_attempt(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.looks_per_run = 3
     fleet.start("burn/1", group(fleet).nodes, 600.0)
     assert attempt(2).run(activities.group_test, group(fleet)).verdict is Verdict.OK
     assert len(fleet.group_run_nodes) == 1
 
 
-def test_a_run_that_never_ends_is_ended_and_is_not_ok(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_run_that_never_ends_is_ended_and_is_not_ok(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.looks_per_run = 1_000_000
     result = surroundings.run(activities.group_test, group(fleet))
     assert result.verdict is not Verdict.OK
     assert fleet.poll("burn/1").exit_status == LOST
 
 
-def test_a_run_whose_host_restarted_says_nothing_of_the_hardware(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_run_whose_host_restarted_says_nothing_of_the_hardware(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.looks_per_run = 5
     fleet.start("burn/1", group(fleet).nodes, 600.0)
     fleet.group_runs["burn/1"].lose()
@@ -81,7 +95,9 @@ def test_a_run_whose_host_restarted_says_nothing_of_the_hardware(fleet: FakeFlee
     assert (result.verdict, result.cause) == (Verdict.UNKNOWN, "could_not_run")
 
 
-def test_a_launch_host_that_is_silent_is_tried_again(fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_launch_host_that_is_silent_is_tried_again(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.fail_next("group.start", NodeUnreachable("head: no answer"))
     with pytest.raises(Exception, match="head: no answer"):
         surroundings.run(activities.group_test, group(fleet))

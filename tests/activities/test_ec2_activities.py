@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -33,7 +34,9 @@ def failure(call: Any) -> ApplicationError:
     return raised.value
 
 
-def test_a_node_is_rebooted_and_comes_up_with_another_boot(fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment) -> None:
+def test_a_node_is_rebooted_and_comes_up_with_another_boot(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
     request = disrupt(fleet)
     assert surroundings.run(activities.reboot_node, request).made_now
     seen = surroundings.run(activities.await_boot, AwaitBoot(node=request.node, old_boot_id=request.boot_id, deadline_s=1800.0))
@@ -41,7 +44,9 @@ def test_a_node_is_rebooted_and_comes_up_with_another_boot(fleet: FakeFleet, act
     assert fleet.count("reboot", "node-1") == 1
 
 
-def test_a_boot_that_has_ended_is_not_ended_again(fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment) -> None:
+def test_a_boot_that_has_ended_is_not_ended_again(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
     request = disrupt(fleet)
     fleet.machine("node-1").reboot()
     fleet.machine("node-1").looks_until_up = 0
@@ -49,14 +54,18 @@ def test_a_boot_that_has_ended_is_not_ended_again(fleet: FakeFleet, activities: 
     assert fleet.count("reboot") == 0
 
 
-def test_a_node_that_does_not_answer_may_be_rebooted(fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment) -> None:
+def test_a_node_that_does_not_answer_may_be_rebooted(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
     request = disrupt(fleet)
     fleet.inject("node-1", FakeFault(unreachable=True))
     assert surroundings.run(activities.reboot_node, request).made_now
     assert fleet.count("reboot", "node-1") == 1
 
 
-def test_a_retry_while_the_node_is_still_down_does_not_reboot_it_again(fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment) -> None:
+def test_a_retry_while_the_node_is_still_down_does_not_reboot_it_again(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
     request = disrupt(fleet)
     fleet.machine("node-1").looks_per_boot = 10_000
     assert surroundings.run(activities.reboot_node, request).made_now
@@ -64,7 +73,9 @@ def test_a_retry_while_the_node_is_still_down_does_not_reboot_it_again(fleet: Fa
     assert fleet.count("reboot", "node-1") == 1
 
 
-def test_a_retry_after_a_throttled_call_makes_it(fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment) -> None:
+def test_a_retry_after_a_throttled_call_makes_it(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
     fleet.fail_next("reboot", Throttled("RequestLimitExceeded"))
     error = failure(lambda: surroundings.run(activities.reboot_node, disrupt(fleet)))
     assert (error.type, error.non_retryable) == ("Throttled", False)
@@ -81,7 +92,9 @@ def test_a_retry_after_a_call_without_answer_acts_only_when_the_node_goes_on_in_
     assert fleet.count("reboot", "node-1") == 1
 
 
-def test_another_step_with_the_same_boot_is_another_effect(fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment) -> None:
+def test_another_step_with_the_same_boot_is_another_effect(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
     surroundings.run(activities.reboot_node, disrupt(fleet))
     fleet.machine("node-1").looks_until_up = 0
     second = disrupt(fleet, token="incident/x/2")
@@ -89,13 +102,17 @@ def test_another_step_with_the_same_boot_is_another_effect(fleet: FakeFleet, act
     assert fleet.count("reboot", "node-1") == 2
 
 
-def test_a_node_that_answers_again_is_not_rebooted_for_having_been_silent(fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment) -> None:
+def test_a_node_that_answers_again_is_not_rebooted_for_having_been_silent(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
     error = failure(lambda: surroundings.run(activities.reboot_node, disrupt(fleet, boot_id="")))
     assert (error.type, error.non_retryable) == ("PreconditionFailed", True)
     assert fleet.count("reboot") == 0
 
 
-def test_a_power_cycle_stops_and_starts_once(fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment) -> None:
+def test_a_power_cycle_stops_and_starts_once(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
     request = disrupt(fleet)
     fleet.inject("node-1", FakeFault(xid=79, cure=Cure.POWER_CYCLE))
     assert surroundings.run(activities.power_cycle_node, request).made_now
@@ -104,7 +121,9 @@ def test_a_power_cycle_stops_and_starts_once(fleet: FakeFleet, activities: Ec2Ac
     assert fleet.machine("node-1").faults == []
 
 
-def test_a_retry_takes_a_power_cycle_up_where_it_was_left(fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment) -> None:
+def test_a_retry_takes_a_power_cycle_up_where_it_was_left(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
     request = disrupt(fleet)
     fleet.fail_next("start_instance", Throttled("RequestLimitExceeded"))
     failure(lambda: surroundings.run(activities.power_cycle_node, request))
@@ -113,7 +132,30 @@ def test_a_retry_takes_a_power_cycle_up_where_it_was_left(fleet: FakeFleet, acti
     assert (fleet.count("stop", "node-1"), fleet.count("start_instance", "node-1")) == (1, 1)
 
 
-def test_a_boot_that_never_comes_is_a_deadline_passed(fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment) -> None:
+def test_a_stop_without_answer_that_ec2_does_not_show_is_made_on_a_silent_node_too(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
+    request = disrupt(fleet)
+    fleet.inject("node-1", FakeFault(unreachable=True, cure=Cure.POWER_CYCLE))
+    fleet.fail_next("stop", ProviderBusy("no answer"))
+    failure(lambda: surroundings.run(activities.power_cycle_node, request))
+    assert attempt(2).run(activities.power_cycle_node, request).made_now
+    assert (fleet.count("stop", "node-1"), fleet.count("start_instance", "node-1")) == (1, 1)
+
+
+def test_a_retry_while_the_node_boots_after_its_power_cycle_does_not_stop_it_again(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
+    request = disrupt(fleet)
+    fleet.machine("node-1").looks_per_boot = 10_000
+    surroundings.run(activities.power_cycle_node, request)
+    assert not attempt(2).run(activities.power_cycle_node, request).made_now
+    assert (fleet.count("stop", "node-1"), fleet.count("start_instance", "node-1")) == (1, 1)
+
+
+def test_a_boot_that_never_comes_is_a_deadline_passed(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
     request = disrupt(fleet)
     fleet.inject("node-1", FakeFault(xid=79, cure=Cure.NO_BOOT))
     surroundings.run(activities.reboot_node, request)
@@ -141,7 +183,9 @@ def test_a_wait_that_another_worker_takes_up_keeps_its_deadline(fleet: FakeFleet
     assert beats == [(1799.0,)]
 
 
-def test_tags_of_ours_are_set_and_removed_and_nothing_is_written_twice(fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment) -> None:
+def test_tags_of_ours_are_set_and_removed_and_nothing_is_written_twice(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
     instance_id = fleet.node("spare-1").instance_id
     change = TagNode(instance_id=instance_id, set={names.TAG_LEASE: "replace/x"}, remove=[names.TAG_FATE])
     for _ in range(2):
@@ -150,7 +194,9 @@ def test_tags_of_ours_are_set_and_removed_and_nothing_is_written_twice(fleet: Fa
     assert (fleet.count("set_tags"), fleet.count("remove_tags")) == (1, 0)
 
 
-def test_a_lease_that_somebody_else_has_is_left_alone(fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment) -> None:
+def test_a_lease_that_somebody_else_has_is_left_alone(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
     instance_id = fleet.node("spare-1").instance_id
     fleet.ec2.tags[instance_id][names.TAG_LEASE] = "replace/other"
     change = TagNode(instance_id=instance_id, set={names.TAG_LEASE: "replace/x"}, expect={names.TAG_LEASE: ""})
@@ -158,7 +204,9 @@ def test_a_lease_that_somebody_else_has_is_left_alone(fleet: FakeFleet, activiti
     assert fleet.ec2.tags[instance_id][names.TAG_LEASE] == "replace/other"
 
 
-def test_a_retry_finds_its_own_lease_and_is_content(fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment) -> None:
+def test_a_retry_finds_its_own_lease_and_is_content(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
     change = TagNode(
         instance_id=fleet.node("spare-1").instance_id, set={names.TAG_LEASE: "replace/x"}, expect={names.TAG_LEASE: ""}
     )
@@ -175,8 +223,6 @@ def test_tags_of_others_are_never_written(fleet: FakeFleet, activities: Ec2Activ
 async def test_a_call_that_is_held_at_the_endpoint_while_its_caller_dies_is_not_made_a_second_time(
     fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
 ) -> None:
-    import asyncio
-
     hold = fleet.hold("reboot", "node-1")
     request = disrupt(fleet)
     first = asyncio.create_task(asyncio.to_thread(surroundings.run, activities.reboot_node, request))

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.clients.fake_memory import FakeMemory
@@ -23,9 +22,9 @@ from activities.host_memory import (
     HostRecord,
     LoadFreezes,
     RecallHost,
-    RecordAttempt,
     RungAttempt,
     SaveFreezes,
+    remember_attempt,
 )
 from checks.model import Action
 
@@ -106,18 +105,15 @@ def test_what_was_stored_is_there_for_another_process(tmp_path: Path) -> None:
 
 
 def test_of_many_writers_at_once_each_change_is_kept(memory: HostMemory) -> None:
-    activities = HostMemoryActivities(memory)
-
     def append(number: int) -> Callable[[], None]:
         attempt = RungAttempt(rung=Action.REBOOT_NODE, at=NOON + timedelta(seconds=number), fault_class="gpu_lost")
 
         def run() -> None:
             while True:
                 try:
-                    ActivityEnvironment().run(activities.record_attempt, RecordAttempt(instance_id="i-1", attempt=attempt))
-                    return
-                except ApplicationError as error:
-                    assert error.type == ProviderBusy.__name__
+                    return remember_attempt(memory, "i-1", attempt)
+                except ProviderBusy:
+                    continue
 
         return run
 
@@ -145,16 +141,15 @@ def test_the_same_attempt_is_recorded_once(memory: HostMemory, surroundings: Act
     activities = HostMemoryActivities(memory)
     attempt = RungAttempt(rung=Action.REBOOT_NODE, at=NOON, fault_class="gpu_lost", incident="incident/lab/i-1")
     for _ in range(2):
-        surroundings.run(activities.record_attempt, RecordAttempt(instance_id="i-1", attempt=attempt, gpu_serials=["s"]))
+        remember_attempt(memory, "i-1", attempt)
     record = surroundings.run(activities.recall_host, RecallHost(instance_id="i-1"))
     assert record.attempts == [attempt]
-    assert record.gpu_serials == ["s"]
 
 
 def test_closing_an_incident_twice_counts_one_strike(memory: HostMemory, surroundings: ActivityEnvironment) -> None:
     activities = HostMemoryActivities(memory)
-    attempt = RungAttempt(rung=Action.REBOOT_NODE, at=NOON, fault_class="gpu_lost", incident="incident/lab/i-1")
-    surroundings.run(activities.record_attempt, RecordAttempt(instance_id="i-1", attempt=attempt))
+    attempt = RungAttempt(rung=Action.REBOOT_NODE, at=NOON, fault_class="gpu_lost", incident=closed().run_id)
+    remember_attempt(memory, "i-1", attempt)
     request = CloseHostIncident(closed=closed(), fate="probation", strike=True, last_rung_helped=True, qualified_at=NOON)
     for _ in range(2):
         record = surroundings.run(activities.close_host_incident, request)

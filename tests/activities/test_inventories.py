@@ -15,13 +15,26 @@ from activities.settings import ListedNode
 
 def inventories(fleet: FakeFleet) -> list[Inventory]:
     """All inventories over one cluster. Of the list, the nodes have the same names as their tags."""
-    listed = [ListedNode(instance_id=node.instance_id, name=node.name, host=node.host, role="worker") for node in fleet.inventory.list("")]
+    listed = [
+        ListedNode(instance_id=node.instance_id, name=node.name, host=node.host, role="worker")
+        for node in fleet.inventory.list("")
+    ]
     return [fleet.inventory, TagInventory(fleet.ec2, "lab", 10.0), ListInventory(fleet.ec2, "lab", listed)]
 
 
 @pytest.mark.parametrize(
     "alias",
-    ["node-2", "NODE-2", " node-2 ", "i-00000000000000002", "10.0.0.12", "10.0.0.12:9400", "ip-10-0-0-12", "ip-10-0-0-12.ec2.internal", "node-2:22"],
+    [
+        "node-2",
+        "NODE-2",
+        " node-2 ",
+        "i-00000000000000002",
+        "10.0.0.12",
+        "10.0.0.12:9400",
+        "ip-10-0-0-12",
+        "ip-10-0-0-12.ec2.internal",
+        "node-2:22",
+    ],
 )
 def test_every_alias_means_the_node(fleet: FakeFleet, alias: str) -> None:
     for inventory in inventories(fleet):
@@ -47,10 +60,21 @@ def test_a_name_comes_before_a_host_name_of_another_node(fleet: FakeFleet) -> No
 
 
 def test_the_tags_of_a_node_are_in_its_entry(fleet: FakeFleet) -> None:
-    tags = {names.TAG_QUARANTINE: "incident/x", names.TAG_LEASE: "replace/y", names.TAG_FATE: "probation", names.TAG_SPINE: "rack-7"}
+    tags = {
+        names.TAG_QUARANTINE: "incident/x",
+        names.TAG_LEASE: "replace/y",
+        names.TAG_FATE: "probation",
+        names.TAG_SPINE: "rack-7",
+    }
     fleet.ec2.tags[fleet.node("spare-1").instance_id].update(tags)
     node = TagInventory(fleet.ec2, "lab", 10.0).resolve("lab", "spare-1")
-    assert (node.role, node.quarantine, node.lease, node.fate, node.spine) == ("spare", "incident/x", "replace/y", "probation", "rack-7")
+    assert (node.role, node.quarantine, node.lease, node.fate, node.spine) == (
+        "spare",
+        "incident/x",
+        "replace/y",
+        "probation",
+        "rack-7",
+    )
     assert (node.gpus, node.instance_type) == (8, "p5.48xlarge")
 
 

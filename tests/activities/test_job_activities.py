@@ -38,7 +38,9 @@ def failure(call: Callable[[], Any]) -> ApplicationError:
     return raised.value
 
 
-def test_the_job_of_a_node_is_found_and_a_spare_has_none(fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment) -> None:
+def test_the_job_of_a_node_is_found_and_a_spare_has_none(
+    fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment
+) -> None:
     found = surroundings.run(activities.find_job, FindJob(cluster="lab", node=fleet.node("node-2")))
     assert found.status is not None
     assert (found.status.job, found.status.nodes) == ("train", NODES)
@@ -68,7 +70,9 @@ def test_a_job_goes_on_from_its_checkpoint_on_exactly_the_given_nodes(
     assert fleet.count("job.resume") == 1
 
 
-def test_a_resume_that_happened_is_not_made_again(fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_resume_that_happened_is_not_made_again(
+    fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment
+) -> None:
     surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
     for number in (1, 2, 3):
         attempt(number).run(activities.resume_job, ResumeJob(job="train", nodes=NODES, token="t1"))
@@ -99,7 +103,10 @@ def test_one_mark_of_a_quarantine_is_enough_to_keep_a_job_off(
 ) -> None:
     surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
     marks.set_tag(fleet.node("node-4"), "incident/lab/i-4")
-    assert "node-4" in failure(lambda: surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=NODES, token="t1"))).message
+    assert (
+        "node-4"
+        in failure(lambda: surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=NODES, token="t1"))).message
+    )
 
 
 @pytest.mark.parametrize("by", [RestartedBy.CONTROLLER, RestartedBy.IN_JOB])
@@ -115,12 +122,16 @@ def test_a_job_with_a_controller_of_its_own_is_neither_held_nor_resumed(
     assert (fleet.count("job.hold"), fleet.count("job.resume")) == (0, 0)
 
 
-def test_steps_of_an_earlier_run_prove_nothing(fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment) -> None:
+def test_steps_of_an_earlier_run_prove_nothing(
+    fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment
+) -> None:
     wait = AwaitProgress(job="train", token="t1", beyond_step=0, deadline_s=60.0)
     assert failure(lambda: surroundings.run(activities.await_progress, wait)).type == "DeadlinePassed"
 
 
-def test_a_run_that_dies_again_is_told_at_once(fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_run_that_dies_again_is_told_at_once(
+    fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment
+) -> None:
     surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
     surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=NODES, token="t1"))
     looks = 0
@@ -138,7 +149,9 @@ def test_a_run_that_dies_again_is_told_at_once(fleet: FakeFleet, activities: Job
     assert "stopped again" in error.message
 
 
-def test_a_rank_on_the_spare_proves_that_it_is_used(fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_rank_on_the_spare_proves_that_it_is_used(
+    fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment
+) -> None:
     surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
     wait = AwaitRank(job="train", node_name="spare-1", deadline_s=60.0)
     assert failure(lambda: surroundings.run(activities.await_rank, wait)).type == "DeadlinePassed"

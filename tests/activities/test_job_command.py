@@ -99,14 +99,17 @@ def test_nodes_are_one_comma_separated_argument() -> None:
         adapter.resume("train", ["node-1,node-2"], "t1")
 
 
-@pytest.mark.parametrize("printed", ["", "not JSON", "[]", "{}", '{"job": "train", "state": "SLEEPING"}', '{"job": "train"}', "null"])
+@pytest.mark.parametrize(
+    "printed", ["", "not JSON", "[]", "{}", '{"job": "train", "state": "SLEEPING"}', '{"job": "train"}', "null"]
+)
 def test_an_unreadable_answer_is_said_to_be_unreadable_and_never_taken_for_a_state(printed: str) -> None:
     with pytest.raises(BadInput, match="job command 'status'"):
         says(printed)[1].status("train")
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(1, CommandFailed), (75, CommandFailed), (127, CommandFailed), (64, PreconditionFailed), (77, PreconditionFailed)]
+    ("status", "kind"),
+    [(1, CommandFailed), (75, CommandFailed), (127, CommandFailed), (64, PreconditionFailed), (77, PreconditionFailed)],
 )
 def test_the_exit_status_says_whether_trying_again_may_help(status: int, kind: type[HotspareError]) -> None:
     with pytest.raises(kind, match="node-3 is quarantined"):
@@ -123,7 +126,7 @@ def test_a_command_that_is_not_configured_is_missing_and_the_message_says_where(
 def test_a_part_without_marks_stays_as_it_is_and_words_are_put_in_once(part: str, words: dict[str, str]) -> None:
     plain = part.replace("{", "").replace("}", "")
     assert fill(plain, words) == plain
-    assert fill("{job}", {"job": "{token}", **{"token": "x"}}) == "{token}"
+    assert fill("{job}", {"job": "{token}", "token": "x"}) == "{token}"
 
 
 def test_over_ssh_the_words_arrive_as_they_are(loopback: LoopbackNode) -> None:

@@ -62,7 +62,9 @@ def over_fake(fleet: FakeFleet) -> Subject:
         fleet.inject("node-1", FakeFault(unreachable=True))
 
     access = fleet.access_to(fleet.node("node-1"))
-    return Subject(access, lambda: machine.boot_id, go_down, restart, keep_running, lambda: fleet.inject("node-1", FakeFault(xid=79)))
+    return Subject(
+        access, lambda: machine.boot_id, go_down, restart, keep_running, lambda: fleet.inject("node-1", FakeFault(xid=79))
+    )
 
 
 @pytest.fixture(params=["ssh", "fake"])

@@ -30,7 +30,13 @@ def made(fleet: FakeFleet, folder: Path, access_to: Callable[[Any], NodeAccess] 
     access = AccessSettings()
     store = StoreSettings(evidence_dir=folder / "evidence")
     return NodeActivities(
-        access_to or fleet.access_to, Probe(ChecksArchive(archive, "d1"), access), access, BurnInSettings(), store, fleet.clock
+        access_to or fleet.access_to,
+        Probe(ChecksArchive(archive, "d1"), access),
+        access,
+        BurnInSettings(),
+        store,
+        fleet.memory,
+        fleet.clock,
     )
 
 
@@ -45,37 +51,52 @@ def failure(call: Callable[[], Any]) -> ApplicationError:
     return raised.value
 
 
-def test_a_healthy_node_is_ok_and_nothing_is_held_against_it(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_healthy_node_is_ok_and_nothing_is_held_against_it(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     seen = surroundings.run(activities.examine, Examine(node=fleet.node("node-1")))
     assert (seen.reachable, seen.verdict, seen.opinion.fault_class) == (True, Verdict.OK, "none")
     assert (len(seen.gpu_serials), seen.gpu_processes) == (8, 8)
     assert seen.boot_id == fleet.machine("node-1").boot_id
 
 
-def test_the_checks_are_copied_once_however_often_a_node_is_examined(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_the_checks_are_copied_once_however_often_a_node_is_examined(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     for _ in range(3):
         surroundings.run(activities.examine, Examine(node=fleet.node("node-1")))
     assert fleet.count("put", "node-1") == 1
 
 
-def test_a_kernel_line_and_a_reading_that_agree_are_a_confident_diagnosis(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_kernel_line_and_a_reading_that_agree_are_a_confident_diagnosis(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.inject("node-1", FakeFault(xid=79, gpu=5))
     report = Report(source="watcher", xid=79)
     seen = surroundings.run(activities.examine, Examine(node=fleet.node("node-1"), reports=[report]))
     opinion = seen.opinion
-    assert (opinion.fault_class, opinion.action, opinion.confidence, opinion.code) == ("gpu_lost", Action.REBOOT_NODE, Confidence.HIGH, 79)
+    assert (opinion.fault_class, opinion.action, opinion.confidence, opinion.code) == (
+        "gpu_lost",
+        Action.REBOOT_NODE,
+        Confidence.HIGH,
+        79,
+    )
     assert any("watcher reported XID 79: confirmed" in reason for reason in opinion.because)
     assert seen.verdict is Verdict.CRITICAL
 
 
-def test_a_report_that_nothing_on_the_node_confirms_accuses_nobody(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_report_that_nothing_on_the_node_confirms_accuses_nobody(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     report = Report(source="alertmanager", xid=79, seen_at=datetime.now(UTC))
     seen = surroundings.run(activities.examine, Examine(node=fleet.node("node-1"), reports=[report]))
     assert (seen.verdict, seen.opinion.fault_class) == (Verdict.OK, "none")
     assert any("not confirmed" in reason for reason in seen.opinion.because)
 
 
-def test_a_line_that_was_dealt_with_before_is_history(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_line_that_was_dealt_with_before_is_history(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.inject("node-1", FakeFault(xid=94))
     look = Examine(node=fleet.node("node-1"))
     assert surroundings.run(activities.examine, look).opinion.fault_class == "memory_contained"
@@ -84,26 +105,39 @@ def test_a_line_that_was_dealt_with_before_is_history(fleet: FakeFleet, activiti
 
 
 @pytest.mark.parametrize("fault", [FakeFault(unreachable=True), FakeFault(cure=Cure.HANG)], ids=["silent", "hung"])
-def test_a_node_that_does_not_answer_is_unknown_and_unreachable(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment, fault: FakeFault) -> None:
+def test_a_node_that_does_not_answer_is_unknown_and_unreachable(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment, fault: FakeFault
+) -> None:
     fleet.inject("node-1", fault)
     seen = surroundings.run(activities.examine, Examine(node=fleet.node("node-1")))
     assert (seen.reachable, seen.verdict, seen.opinion.fault_class) == (False, Verdict.UNKNOWN, "unreachable")
     assert seen.why_unreachable
 
 
-def test_one_lost_connection_is_not_an_unreachable_node(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_one_lost_connection_is_not_an_unreachable_node(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.fail_next("run.probe", NodeUnreachable("reset by peer"))
     assert surroundings.run(activities.examine, Examine(node=fleet.node("node-1"))).verdict is Verdict.OK
 
 
-def test_a_refused_login_is_unknown_and_nothing_is_recommended(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_refused_login_is_unknown_and_nothing_is_recommended(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.fail_next("run.probe", AccessRefused("the host key is not known"))
     seen = surroundings.run(activities.examine, Examine(node=fleet.node("node-1")))
-    assert (seen.reachable, seen.verdict, seen.opinion.fault_class, seen.opinion.action) == (True, Verdict.UNKNOWN, "none", Action.NONE)
+    assert (seen.reachable, seen.verdict, seen.opinion.fault_class, seen.opinion.action) == (
+        True,
+        Verdict.UNKNOWN,
+        "none",
+        Action.NONE,
+    )
     assert "host key" in seen.opinion.because[0]
 
 
-@pytest.mark.parametrize("printed", ["", "Traceback (most recent call last): ...", '{"schema": 1, "verdict": "OK"', '{"schema": 9}', "{}", "[]"])
+@pytest.mark.parametrize(
+    "printed", ["", "Traceback (most recent call last): ...", '{"schema": 1, "verdict": "OK"', '{"schema": 9}', "{}", "[]"]
+)
 def test_a_probe_that_crashes_on_a_node_that_answers_is_unknown_and_never_ok(
     fleet: FakeFleet, tmp_path: Path, surroundings: ActivityEnvironment, printed: str
 ) -> None:
@@ -126,7 +160,9 @@ def test_a_probe_that_crashes_on_a_node_that_answers_is_unknown_and_never_ok(
     assert (seen.reachable, seen.verdict, seen.opinion.fault_class) == (True, Verdict.UNKNOWN, "none")
 
 
-def test_what_enters_history_is_short_however_much_is_found(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_what_enters_history_is_short_however_much_is_found(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     for gpu in range(8):
         for xid in (31, 48, 63, 64, 74, 94, 95, 119):
             fleet.inject("node-1", FakeFault(xid=xid, gpu=gpu))
@@ -135,38 +171,50 @@ def test_what_enters_history_is_short_however_much_is_found(fleet: FakeFleet, ac
     assert seen.findings[0].verdict is Verdict.CRITICAL
 
 
-def test_a_healthy_idle_node_passes_its_deep_test(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_healthy_idle_node_passes_its_deep_test(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     result = surroundings.run(activities.deep_test, DeepTest(node=fleet.node("spare-1"), run_id="deep/1"))
     assert (result.verdict, result.busbw_gbs, result.floor_gbs) == (Verdict.OK, 480.0, 430.0)
 
 
-def test_a_node_on_which_somebody_computes_is_not_tested(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_node_on_which_somebody_computes_is_not_tested(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     result = surroundings.run(activities.deep_test, DeepTest(node=fleet.node("node-1"), run_id="deep/1"))
     assert result.verdict is Verdict.UNKNOWN
     assert "8 processes hold GPUs" in result.because[0]
     assert fleet.count("start", "node-1") == 0
 
 
-def test_a_node_that_is_ill_is_not_put_under_load(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_node_that_is_ill_is_not_put_under_load(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.inject("spare-1", FakeFault(xid=64))
     result = surroundings.run(activities.deep_test, DeepTest(node=fleet.node("spare-1"), run_id="deep/1"))
     assert result.verdict is Verdict.CRITICAL
     assert fleet.count("start", "spare-1") == 0
 
 
-def test_a_node_that_is_slow_by_itself_fails_its_deep_test(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_node_that_is_slow_by_itself_fails_its_deep_test(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.inject("spare-1", FakeFault(slow=0.5, slow_kind="intra"))
     result = surroundings.run(activities.deep_test, DeepTest(node=fleet.node("spare-1"), run_id="deep/1"))
     assert (result.verdict, result.busbw_gbs) == (Verdict.CRITICAL, 240.0)
 
 
-def test_a_node_that_does_not_answer_is_not_passed(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_node_that_does_not_answer_is_not_passed(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.inject("spare-1", FakeFault(unreachable=True))
     error = failure(lambda: surroundings.run(activities.deep_test, DeepTest(node=fleet.node("spare-1"), run_id="deep/1")))
     assert (error.type, error.non_retryable) == ("NodeUnreachable", False)
 
 
-def test_a_deep_test_that_another_worker_takes_up_is_not_started_again(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_deep_test_that_another_worker_takes_up_is_not_started_again(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.looks_per_node_run = 3
     fleet.access_to(fleet.node("spare-1")).start("deep/1", ["all_reduce_perf"], 900.0)
     fleet.machine("spare-1").gpu_processes = 8
@@ -175,7 +223,9 @@ def test_a_deep_test_that_another_worker_takes_up_is_not_started_again(fleet: Fa
     assert fleet.count("start", "spare-1") == 1
 
 
-def test_a_node_that_restarts_during_its_deep_test_has_no_result(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_node_that_restarts_during_its_deep_test_has_no_result(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.looks_per_node_run = 3
     fleet.access_to(fleet.node("spare-1")).start("deep/1", ["all_reduce_perf"], 900.0)
     fleet.machine("spare-1").reboot()
@@ -194,7 +244,9 @@ def items(uri: str) -> dict[str, str]:
         return {name: file.read().decode() for name, file in files.items() if file}
 
 
-def test_the_evidence_bundle_has_the_kernel_log_and_the_probe(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_the_evidence_bundle_has_the_kernel_log_and_the_probe(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.inject("node-1", FakeFault(xid=64))
     bundle = surroundings.run(activities.collect_evidence, evidence(fleet))
     held = items(bundle.uri)
@@ -205,19 +257,25 @@ def test_the_evidence_bundle_has_the_kernel_log_and_the_probe(fleet: FakeFleet, 
     assert any(line.startswith("pci.txt: no such command") for line in bundle.missing)
 
 
-def test_nvml_is_left_alone_where_it_must_be(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_nvml_is_left_alone_where_it_must_be(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     bundle = surroundings.run(activities.collect_evidence, evidence(fleet, no_nvml=True))
     assert fleet.count("run.nvidia-smi") == 0
     assert any(line.startswith("nvidia-smi.txt: NVML is not touched") for line in bundle.missing)
 
 
-def test_the_same_token_gives_the_same_bundle(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_the_same_token_gives_the_same_bundle(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     first = surroundings.run(activities.collect_evidence, evidence(fleet))
     fleet.inject("node-1", FakeFault(unreachable=True))
     assert attempt(2).run(activities.collect_evidence, evidence(fleet)) == first
 
 
-def test_a_silent_node_still_has_a_bundle_that_says_what_is_missing(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_silent_node_still_has_a_bundle_that_says_what_is_missing(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.inject("node-1", FakeFault(unreachable=True))
     bundle = surroundings.run(activities.collect_evidence, evidence(fleet))
     assert bundle.items == []
@@ -247,7 +305,9 @@ def test_a_gpu_is_not_reset_under_a_job_nor_after_a_restart_nor_when_it_is_not_k
     assert fleet.count("run.reset") == 0
 
 
-def test_a_reset_that_does_not_work_is_final_and_no_verdict_on_the_hardware(fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment) -> None:
+def test_a_reset_that_does_not_work_is_final_and_no_verdict_on_the_hardware(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
     fleet.inject("spare-1", FakeFault(xid=79, gpu=3))
     error = failure(lambda: surroundings.run(activities.reset_gpu, reset(fleet)))
     assert (error.type, error.non_retryable) == ("PreconditionFailed", True)

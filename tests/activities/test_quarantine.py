@@ -52,7 +52,9 @@ def test_a_quarantine_is_a_tag_and_a_file_with_owner_and_reason(
     assert surroundings.run(activities.quarantine_state, fleet.node("node-1")) == state
 
 
-def test_quarantine_again_changes_nothing(fleet: FakeFleet, activities: QuarantineActivities, surroundings: ActivityEnvironment) -> None:
+def test_quarantine_again_changes_nothing(
+    fleet: FakeFleet, activities: QuarantineActivities, surroundings: ActivityEnvironment
+) -> None:
     first = surroundings.run(activities.quarantine_node, take(fleet))
     assert surroundings.run(activities.quarantine_node, take(fleet)) == first
     assert fleet.count("set_tags") == 1
@@ -92,7 +94,10 @@ def test_a_quarantine_of_somebody_else_is_neither_taken_over_nor_lifted(
     fleet: FakeFleet, activities: QuarantineActivities, surroundings: ActivityEnvironment
 ) -> None:
     surroundings.run(activities.quarantine_node, take(fleet, "incident/lab/other"))
-    for call in (lambda: surroundings.run(activities.quarantine_node, take(fleet)), lambda: surroundings.run(activities.lift_quarantine, lift(fleet))):
+    for call in (
+        lambda: surroundings.run(activities.quarantine_node, take(fleet)),
+        lambda: surroundings.run(activities.lift_quarantine, lift(fleet)),
+    ):
         error = failure(call)
         assert (error.type, error.non_retryable) == ("NotOurs", True)
         assert "incident/lab/other" in error.message

@@ -15,7 +15,7 @@ from activities.settings import AccessSettings, JobSettings
 from tests.activities.loopback_node import LoopbackNode
 from tests.activities.test_host_memory import NOON
 
-OURS = Mark(owner="incident/lab/i-1", reason="it's \"quoted\", $HOME; and `more`", since=NOON)
+OURS = Mark(owner="incident/lab/i-1", reason='it\'s "quoted", $HOME; and `more`', since=NOON)
 
 
 @pytest.fixture

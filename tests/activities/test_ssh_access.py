@@ -84,9 +84,7 @@ def test_output_and_error_output_both_arrive_whole_when_both_are_long(access: No
     assert answer.stdout == answer.stderr == "".join(f"{number}\n" for number in range(1, 100_001))
 
 
-def test_a_connection_that_breaks_while_a_command_runs_is_an_unreachable_node(
-    loopback: LoopbackNode, access: NodeAccess
-) -> None:
+def test_a_connection_that_breaks_while_a_command_runs_is_an_unreachable_node(loopback: LoopbackNode, access: NodeAccess) -> None:
     loopback.script("go-down", '#!/bin/sh\necho going; touch "$HOME/here"; sleep 1000\n')
     lines = access.follow_kernel_log()
     assert next(lines)
@@ -130,9 +128,7 @@ def test_a_command_that_cannot_be_started_detached_is_a_run_that_ended_with_127(
     assert "no-such-command" in run.output
 
 
-def test_a_file_that_is_on_the_node_already_is_not_sent_again(
-    loopback: LoopbackNode, access: NodeAccess, tmp_path: Path
-) -> None:
+def test_a_file_that_is_on_the_node_already_is_not_sent_again(loopback: LoopbackNode, access: NodeAccess, tmp_path: Path) -> None:
     file = tmp_path / "archive"
     file.write_bytes(bytes(range(256)) * 1000)
     place = access.put(file, "d1")
