@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import boto3
+from botocore.config import Config
 
 from activities.names import ROLE_HEAD, ROLE_SPARE, ROLE_WORKER, TAG_CLUSTER, TAG_ROLE
 from infra.lab.ec2_endpoint import Ec2Endpoint
@@ -59,6 +60,7 @@ class Fleet:
             region_name=REGION,
             aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+            config=Config(proxies={}),
         )
         instance_ids = []
         for name, role in wanted:
@@ -110,9 +112,16 @@ class Fleet:
             "TerminateInstances": self._terminate,
         }
         if operation in deeds:
-            task = asyncio.ensure_future(deeds[operation](node))
-            self._tasks.add(task)
-            task.add_done_callback(self._done)
+            self._begin(deeds[operation](node))
+
+    def reboot(self, node: LabNode) -> None:
+        """Begin a reboot that the node itself asked for; the command that asked does not live to see its end."""
+        self._begin(node.reboot())
+
+    def _begin(self, deed: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(deed)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -97,8 +97,7 @@ class Lab:
             await self.temporal.stop()
 
     async def _reboot_by_command(self, asker: str, fields: dict[str, Any], reply: Reply) -> int:
-        # A task of its own: the command that asked dies with the node.
-        self._rebooting = asyncio.ensure_future(self.nodes[asker].reboot())
+        self._fleet.reboot(self.nodes[asker])
         return 0
 
     def _write_ssh(self, *, learn: bool) -> None:
@@ -118,6 +117,7 @@ class Lab:
             "AWS_DEFAULT_REGION": REGION,
             "AWS_REGION": REGION,
             "AWS_EC2_METADATA_DISABLED": "true",
+            "NO_PROXY": ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1"])),
             **CREDENTIALS,
             "HOTSPARE_CONFIG": str(self._config),
         }

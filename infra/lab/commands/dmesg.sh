@@ -4,8 +4,8 @@ from=+1
 follow=
 for option in "$@"; do
   case "$option" in
-    --follow|-w) follow=-f ;;
-    --follow-new|-W) follow=-f; from=0 ;;
+    --follow|-w) follow="-s 0.1 -f" ;;
+    --follow-new|-W) follow="-s 0.1 -f"; from=0 ;;
     --kernel|-k|--nopager|-P|--color=never|-L=never) ;;
     *) echo "dmesg: unrecognized option '$option'" >&2; exit 1 ;;
   esac
