@@ -109,7 +109,7 @@ def await_run(runs: Runs, run_id: str, deadline_s: float, poll_s: float, clock: 
 
 
 def _nobody_waits() -> bool:
-    """Tell a cancelled or closed workflow from a worker shutdown, a time-out, a pause or a reset, after which the run is taken up."""
+    """Tell a cancelled or closed workflow from a shutdown, time-out, pause or reset, after which the run is taken up again."""
     why = activity.cancellation_details()
     return why is not None and (why.cancel_requested or why.not_found) and not why.worker_shutdown
 

@@ -59,8 +59,8 @@ class BootSeen(Message):
 class TagNode(Message):
     """Set and remove tags of ours on an instance.
 
-    `expect` is the precondition: tags that must have these values before ("" means absent) or already have the new ones; otherwise
-    NotOurs, and nothing is written. With a `token` the tags are written once however often the call is retried.
+    `expect` is the precondition: tags that must have these values before ("" means absent) or already have the new ones;
+    otherwise NotOurs, and nothing is written. With a `token` the tags are written once however often the call is retried.
     """
 
     instance_id: str

@@ -17,7 +17,7 @@ from activities.errors import CapabilityMissing, DeadlinePassed, NodeUnreachable
 from activities.node_access import NodeAccess
 
 ITEM_LIMIT = 4_000_000
-"""Characters kept of one item, from its end. Hotspare default: a full kernel ring buffer is 1 to 16 MB, its end is what matters."""
+"""Characters kept of one item, from its end. Hotspare default: of a kernel ring buffer of 1 to 16 MB the end matters."""
 
 ITEM_DEADLINE_S = 20.0
 """Seconds for one item. Hotspare default: `nvidia-smi -q` on 8 GPUs takes 2 to 5 s, and hangs on a broken one."""
@@ -61,7 +61,7 @@ _SECRETS = (
 
 
 def redact(text: str) -> str:
-    """Take out what looks like a secret: private keys, AWS key ids, authorization headers, `token=...` pairs, passwords in URLs."""
+    """Take out what looks like a secret: private keys, AWS key ids, authorization headers, `token=...`, passwords in URLs."""
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text
@@ -122,7 +122,7 @@ class Bundle:
 
 
 def write_bundle(gathered: Gathered, path: Path, limit_bytes: int) -> Bundle:
-    """Write the bundle as one file that is there whole or not at all; items are shortened from their beginning to fit the limit."""
+    """Write the bundle as one file that is there whole or not at all; items lose their beginning to fit the limit."""
     files, missing = dict(gathered.files), list(gathered.missing)
     content = _packed({**files, "missing.txt": "\n".join(missing) + "\n"})
     while len(content) > limit_bytes and files:

@@ -134,7 +134,7 @@ class HostMemory(Protocol):
 
 
 WRITE_TRIES = 10
-"""Conditional writes tried before the store counts as busy. Hotspare default: writers of one host are its incident and the sweep."""
+"""Conditional writes tried before the store counts as busy. Hotspare default: a host has one incident and one sweep."""
 
 KEPT_ATTEMPTS = 50
 """Attempts remembered per host, newest last. Hotspare default: many times any budget; keeps the record small."""
@@ -173,7 +173,7 @@ class HostMemoryActivities:
 
 
 def remember(memory: HostMemory, instance_id: str, change: Callable[[HostRecord], HostRecord]) -> HostRecord:
-    """Apply a change to a host's present record, again when another writer was quicker. Raises ProviderBusy when that never ends."""
+    """Apply a change to a host's present record, again when another was quicker. Raises ProviderBusy when that never ends."""
     for _ in range(WRITE_TRIES):
         record = memory.recall(instance_id)
         changed = change(record)
@@ -187,7 +187,7 @@ def remember(memory: HostMemory, instance_id: str, change: Callable[[HostRecord]
 
 
 def remember_attempt(memory: HostMemory, instance_id: str, attempt: RungAttempt) -> None:
-    """Append a disruptive step to a host's record, once. Done just before the step: a step that was not remembered is not taken."""
+    """Append a disruptive step to a host's record, once. Done just before the step: what was not remembered is not done."""
     remember(memory, instance_id, lambda record: with_attempt(record, attempt))
 
 

@@ -14,8 +14,8 @@ class Node(Message):
     """One node of the cluster as the inventory knows it.
 
     `instance_id` is the key everywhere. `host` is what the SSH configuration calls it. `spine` is the network spine or
-    rack where known, `zone` the availability zone: a spare near the job is chosen by them. `quarantine`, `lease` and `fate` are the
-    values of our tags, empty where not set.
+    rack where known, `zone` the availability zone: a spare near the job is chosen by them. `quarantine`, `lease` and `fate` are
+    the values of our tags, empty where not set.
     """
 
     instance_id: str

@@ -1,4 +1,4 @@
-"""What a node says of itself: the examination (probe and diagnosis), the deep test, the evidence bundle; and the reset of a GPU."""
+"""Looks at nodes: the examination (probe and diagnosis), the deep test, the evidence bundle; and the reset of a GPU."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class NodeActivities:
 
     @activity.defn
     def collect_evidence(self, request: CollectEvidence) -> EvidenceBundle:
-        """Write the evidence bundle of an incident; the same token gives the same bundle. A node that is silent has missing items."""
+        """Write the evidence bundle of an incident; the same token gives the same bundle. A silent node has missing items."""
         with as_application_error():
             path = self._store.evidence_dir / bundle_name(request.incident, request.token)
             bundle = read_bundle(path) if path.exists() else self._collect(request, path)

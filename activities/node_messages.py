@@ -49,7 +49,7 @@ class Seen(Message):
 
 
 class Opinion(Message):
-    """A diagnosis in history: what is wrong, the vendor's action, why, and whether the repair can wait for the job's next boundary."""
+    """A diagnosis in history: what is wrong, the vendor's action, why, and whether the repair can wait for the job's boundary."""
 
     fault_class: str
     action: Action

@@ -1,4 +1,4 @@
-"""From the checks' words to those of history: a probe's answer as an examination, a deep test's parts as one verdict, cut to size."""
+"""From the checks' words to those of history: a probe's answer as an examination, a deep test as one verdict, cut to size."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Mark(Message):
 
 
 class QuarantineMarks:
-    """Reads and writes both marks of a node's quarantine: the EC2 tag, and the file on the head node (left out without a head)."""
+    """Reads and writes both marks of a node's quarantine: the EC2 tag, and the file on the head node where there is one."""
 
     def __init__(
         self, ec2: Ec2Client, access_to: AccessTo, inventory: Inventory, settings: JobSettings, sudo: bool = False

@@ -62,8 +62,8 @@ class AccessSettings(Section):
 
 
 class JobSettings(Section):
-    """The job adapter. For `command`, each entry is an argument list run on the head node; {job}, {nodes}, {token}, {node}, {reason}
-    stand for one argument each and are never seen by a shell."""
+    """The job adapter. For `command`, each entry is an argument list run on the head node; {job}, {nodes}, {token}, {node} and
+    {reason} stand for one argument each and are never seen by a shell."""
 
     adapter: Literal["command", "none"] = Field("none", description="none: nodes are healed, no job is resumed")
     head: str = Field("", description="Alias of the head node on which the commands run")

@@ -1,4 +1,4 @@
-"""Finds the one node behind an alias: instance id, name, host alias, private DNS name (full or short), IP, or any of them with a port."""
+"""Finds the one node behind an alias: instance id, name, host, private DNS name (full or short), IP; a port is ignored."""
 
 from __future__ import annotations
 

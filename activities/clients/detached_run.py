@@ -6,6 +6,7 @@ per run holds `output`, `status` (the exit status), and `pid` (process group and
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -50,7 +51,7 @@ def read(path: str, limit: int = 0) -> str:
 
 
 def start(folder: str, limit_s: float, command: list[str]) -> None:
-    """Start the command once: the folder is the lock. The caller waits until the run has a pid, so a cut connection loses none."""
+    """Start the command once: the folder is the lock. Returns when the run has a pid, so a cut connection loses none."""
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     try:
         os.mkdir(folder, 0o700)
@@ -77,12 +78,12 @@ def supervise(folder: str, limit_s: float, command: list[str], tell: int) -> Non
         try:
             child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
         except OSError as error:
-            output.write(("%s: %s\n" % (command[0], error.strerror)).encode())
+            output.write(f"{command[0]}: {error.strerror}\n".encode())
             output.flush()
             write(os.path.join(folder, "status"), "127" if error.errno == 2 else "126")
             os.write(tell, b".")
             return
-        write(os.path.join(folder, "pid"), "%d %d %s" % (child.pid, os.getpid(), boot_id()))
+        write(os.path.join(folder, "pid"), f"{child.pid} {os.getpid()} {boot_id()}")
         os.write(tell, b".")
         os.close(tell)
         try:
@@ -90,20 +91,17 @@ def supervise(folder: str, limit_s: float, command: list[str], tell: int) -> Non
         except subprocess.TimeoutExpired:
             status = TIMED_OUT
             signal_group(child.pid, signal.SIGTERM)
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the next signal does not ask
                 child.wait(TERM_GRACE_S)
-            except subprocess.TimeoutExpired:
-                pass  # it did not want to end; the next signal does not ask
         signal_group(child.pid, signal.SIGKILL)
         child.wait()
         write(os.path.join(folder, "status"), str(128 - status if status < 0 else status))
 
 
 def signal_group(group: int, number: int) -> None:
-    try:
+    """Signal a process group; one that has ended is no error."""
+    with contextlib.suppress(OSError):
         os.killpg(group, number)
-    except OSError:
-        pass  # all of it has ended
 
 
 def running(folder: str) -> bool:
@@ -113,7 +111,7 @@ def running(folder: str) -> bool:
         return time.time() - os.stat(folder).st_mtime < NO_PID_S
     if len(words) > 2 and words[2] != boot_id():
         return False
-    return os.path.exists("/proc/%s" % words[1])
+    return os.path.exists(f"/proc/{words[1]}")
 
 
 def poll(folder: str, limit: int) -> None:

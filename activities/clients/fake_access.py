@@ -1,4 +1,4 @@
-"""Access to a machine of FakeFleet: answers the commands that Hotspare sends, from the machine's state, without running anything."""
+"""Access to a machine of FakeFleet: answers the commands that Hotspare sends, from the machine's state alone."""
 
 from __future__ import annotations
 

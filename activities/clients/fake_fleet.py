@@ -142,7 +142,7 @@ class FakeFleet:
                 run.lose()
 
     def activities(self, gateway: WorkflowGateway, folder: Path) -> list[Callable[..., Any]]:
-        """Return every activity over this fleet, ready for a worker. `folder` takes the evidence and a stand-in for the archive."""
+        """Return every activity over this fleet, ready for a worker. `folder` takes evidence and a stand-in for the archive."""
         archive = folder / "checks.tar.gz"
         archive.write_bytes(b"FakeFleet unpacks nothing")
         access, jobs = AccessSettings(), JobSettings(adapter="command", head="head")

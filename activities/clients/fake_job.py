@@ -1,4 +1,4 @@
-"""FakeFleet's training job. It steps when it is looked at, keeps checkpoints, and stops when a machine of its can work no longer."""
+"""FakeFleet's training job. It steps when it is looked at, keeps checkpoints, and stops when a machine fails it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ FIRST_LINE = "[    0.000000] Linux version 6.1.0"
 
 
 class Cure(StrEnum):
-    """What ends a fault. COMES_BACK shows again after every boot; the last two change how the machine behaves at a reboot or now."""
+    """What ends a fault. COMES_BACK shows again after every boot; NO_BOOT never boots again, HANG answers no command."""
 
     REBOOT = "reboot"
     POWER_CYCLE = "power_cycle"

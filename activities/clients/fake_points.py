@@ -15,7 +15,7 @@ from activities.clock import beat
 T = TypeVar("T")
 
 LOOK_S = 0.02
-"""Seconds between looks of who waits for a held call: a cancellation thrown into a thread gets through only between byte-codes."""
+"""Seconds between looks of who waits for a held call: a cancellation reaches a thread only between byte-codes."""
 
 PATIENCE_S = 60.0
 """Seconds after which a hold that nobody released is an error of the test."""

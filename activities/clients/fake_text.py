@@ -9,15 +9,23 @@ XID_TEXTS = {
     31: "pid=2101, name=python3, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS faulted @ 0x7f_00200000.",
     48: "pid='<unknown>', name=<unknown>, An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at "
     "physAddr 0x18f31d80 partition 16, subpartition 3.",
-    63: "pid='<unknown>', name=<unknown>, Row Remapper: New row (0x0000000018f31d80) marked for remapping, reset gpu to activate.",
+    63: "pid='<unknown>', name=<unknown>, "
+    "Row Remapper: New row (0x0000000018f31d80) marked for remapping, reset gpu to activate.",
     64: "pid='<unknown>', name=<unknown>, Row Remapper Error: (0x00000002eebc4100) - All reserved rows for bank are remapped",
     74: "pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 1(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)",
     79: "pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
     94: "pid='<unknown>', name=<unknown>, Contained: SM (0x1). RST: No, D-RST: No",
     95: "pid='<unknown>', name=<unknown>, Uncontained: LTC TAG (0x2, 0x1). RST: Yes, D-RST: No",
-    119: "pid=2101, name=python3, Timeout after 6s of waiting for RPC response from GPU3 GSP! Expected function 76 (GSP_RM_CONTROL).",
+    119: "pid=2101, name=python3, Timeout after 6s of waiting for RPC response from GPU3 GSP! "
+    "Expected function 76 (GSP_RM_CONTROL).",
 }
 """What a driver prints behind the code, for the codes that tests use; other codes print a plain text."""
+
+
+HEADER = (
+    "# nThread 1 nGpus 1 minBytes 1073741824 maxBytes 17179869184 step: 4(factor) warmup iters: 5 iters: 20 agg iters: 1 "
+    "validation: 1 graph: 0"
+)
 
 
 def bus_id(gpu: int) -> str:
@@ -35,8 +43,7 @@ def all_reduce_text(hosts: list[str], gpus: int, busbw_gbs: float, wrong: int = 
     """Output of all_reduce_perf (second generation) over `hosts`, whose largest size reaches `busbw_gbs` in place."""
     ranks = len(hosts) * gpus
     lines = [
-        "# nThread 1 nGpus 1 minBytes 1073741824 maxBytes 17179869184 step: 4(factor) warmup iters: 5 iters: 20 agg iters: 1 "
-        "validation: 1 graph: 0",
+        HEADER,
         "#",
         "# Using devices",
     ]

@@ -28,7 +28,9 @@ CREATE TABLE IF NOT EXISTS incidents (
 );
 CREATE INDEX IF NOT EXISTS incidents_by_host ON incidents (instance_id, closed_at);
 CREATE TABLE IF NOT EXISTS freezes (cluster TEXT PRIMARY KEY, freezes TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS intents (token TEXT PRIMARY KEY, what TEXT NOT NULL, noted_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now')));
+CREATE TABLE IF NOT EXISTS intents (
+    token TEXT PRIMARY KEY, what TEXT NOT NULL, noted_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
+);
 """
 
 

@@ -141,8 +141,8 @@ class _RefuseUnknown(paramiko.MissingHostKeyPolicy):
     def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> NoReturn:
         target = self._target
         raise AccessRefused(
-            f"{target.alias}: the host key of {target.host} port {target.port} is not known ({key.get_name()} {key.fingerprint}). Compare the "
-            f"fingerprint with the instance's console output (aws ec2 get-console-output), then add the key: "
+            f"{target.alias}: the host key of {target.host} port {target.port} is not known "
+            f"({key.get_name()} {key.fingerprint}). Compare the fingerprint with the instance's console output (aws ec2 get-console-output), then add the key: "
             f"ssh-keyscan -p {target.port} {target.host} >> {target.known_hosts[0]}"
         )
 

@@ -1,4 +1,4 @@
-"""`NodeAccess` over SSH with paramiko. Every read is bounded in time, and every command line is quoted: nothing is interpolated."""
+"""`NodeAccess` over SSH with paramiko. Every read is bounded in time; every command line is quoted, nothing interpolated."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class WebhookNotifier:
         self._taken: set[tuple[str, str]] = set()
 
     def send(self, page: Page) -> None:
-        """Post to each URL that has not taken this page yet; raises TransientError, naming those that did not, for the next try."""
+        """Post to each URL that has not taken this page yet. Raises TransientError that names those that did not."""
         self._log(page)
         failed = [place for url in self._settings.urls if (place := self._post(url, page))]
         if failed:

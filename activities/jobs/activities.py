@@ -62,7 +62,7 @@ class AwaitRank(Message):
 
 
 class JobActivities:
-    """The job behind one adapter. Nothing is resumed onto a quarantined node, over a running job, or against its own controller."""
+    """The job behind one adapter. Nothing is resumed onto a quarantined node, over a running job or against its controller."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from activities.message import Message
 
 
 class JobState(StrEnum):
-    """RUNNING: ranks exist. STOPPED: provably no rank and no GPU in use. HELD: stopped and kept from starting. UNKNOWN: cannot tell."""
+    """RUNNING: ranks exist. STOPPED: provably no rank, no GPU in use. HELD: stopped, kept from starting. UNKNOWN: cannot tell."""
 
     RUNNING = "RUNNING"
     STOPPED = "STOPPED"

@@ -175,7 +175,9 @@ class LoopbackNode:
             env=environment,
             start_new_session=True,
         )
-        assert child.stdin and child.stdout and child.stderr
+        assert child.stdin
+        assert child.stdout
+        assert child.stderr
         feed = asyncio.ensure_future(_pump(process.stdin, child.stdin))
         await asyncio.gather(_pump(child.stdout, process.stdout), _pump(child.stderr, process.stderr))
         process.exit(await child.wait())

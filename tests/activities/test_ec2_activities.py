@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,6 +28,12 @@ def activities(fleet: FakeFleet) -> Ec2Activities:
 def disrupt(fleet: FakeFleet, alias: str = "node-1", **changes: Any) -> DisruptNode:
     request = DisruptNode(node=fleet.node(alias), boot_id=fleet.machine(alias).boot_id, token="incident/x/1")
     return request.model_copy(update=changes)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that another thread is about to do."""
+    while not condition():
+        time.sleep(0.001)
 
 
 def failure(call: Any) -> ApplicationError:
@@ -228,8 +236,7 @@ async def test_a_call_that_is_held_at_the_endpoint_while_its_caller_dies_is_not_
     first = asyncio.create_task(asyncio.to_thread(surroundings.run, activities.reboot_node, request))
     await hold.reached()
     second = asyncio.create_task(asyncio.to_thread(attempt(2).run, activities.reboot_node, request))
-    while not fleet.memory.intent_age_s("incident/x/1/watch"):
-        await asyncio.sleep(0)
+    await asyncio.to_thread(until, lambda: fleet.memory.intent_age_s("incident/x/1/watch") is not None)
     hold.release()
     answers = await asyncio.gather(first, second)
     assert [answer.made_now for answer in answers] == [True, False]

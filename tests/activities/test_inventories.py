@@ -44,7 +44,7 @@ def test_every_alias_means_the_node(fleet: FakeFleet, alias: str) -> None:
 
 def test_an_unknown_alias_is_refused_with_the_nearest_names(fleet: FakeFleet) -> None:
     for inventory in inventories(fleet):
-        with pytest.raises(UnknownNode, match="did you mean .*node-"):
+        with pytest.raises(UnknownNode, match=r"did you mean .*node-"):
             inventory.resolve("lab", "nod-2")
 
 

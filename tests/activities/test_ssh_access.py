@@ -40,7 +40,7 @@ def test_a_changed_host_key_is_refused_and_the_message_says_how_to_remove_the_ol
     loopback.down()
     loopback.change_host_key()
     loopback.up()
-    with pytest.raises(AccessRefused, match="has changed.*ssh-keygen -R"):
+    with pytest.raises(AccessRefused, match=r"has changed.*ssh-keygen -R"):
         access.boot_id(10.0)
 
 
