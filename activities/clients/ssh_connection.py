@@ -142,7 +142,8 @@ class _RefuseUnknown(paramiko.MissingHostKeyPolicy):
         target = self._target
         raise AccessRefused(
             f"{target.alias}: the host key of {target.host} port {target.port} is not known "
-            f"({key.get_name()} {key.fingerprint}). Compare the fingerprint with the instance's console output (aws ec2 get-console-output), then add the key: "
+            f"({key.get_name()} {key.fingerprint}). Compare the fingerprint with the instance's console output "
+            f"(aws ec2 get-console-output), then add the key: "
             f"ssh-keyscan -p {target.port} {target.host} >> {target.known_hosts[0]}"
         )
 
