@@ -91,7 +91,7 @@ def load_settings(config: Path | None = None) -> Settings:
 
 def find_config(config: Path | None = None) -> Path:
     """Return the file: given, $HOTSPARE_CONFIG, ./hotspare.toml, /etc/hotspare/hotspare.toml. Raises SettingsError."""
-    named = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
+    named = named_config(config)
     if named is not None:
         if named.is_file():
             return named.resolve()
@@ -103,6 +103,11 @@ def find_config(config: Path | None = None) -> Path:
     raise SettingsError(
         f"no settings file: looked for ${CONFIG_VARIABLE}, ./{CONFIG_NAME} and {SYSTEM_CONFIG}; `hotspare init` writes one here"
     )
+
+
+def named_config(config: Path | None = None) -> Path | None:
+    """The file that --config or $HOTSPARE_CONFIG names, there or not; None when neither names one."""
+    return config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
 
 
 def parse_settings(table: dict[str, Any], file: Path) -> Settings:

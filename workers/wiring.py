@@ -107,7 +107,7 @@ class Wiring:
         """Looking at nodes; `doctor` uses it without a workflow."""
         settings = self._settings
         probe = Probe(self._archive, settings.access, settings.checks.thresholds)
-        return NodeActivities(self.access_to, probe, settings.access, settings.burn_in, settings.store)
+        return NodeActivities(self.access_to, probe, settings.access, settings.burn_in, settings.store, self.memory)
 
     @cached_property
     def _archive(self) -> ChecksArchive:

@@ -242,7 +242,8 @@ async def test_init_writes_the_settings_though_temporal_is_away_and_says_to_run_
 ) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
     config = tmp_path / "new.toml"
-    status, out, _ = await shell.type("init", "--yes", "--config", str(config), "--region", "us-west-2", "--head", "login-1")
+    monkeypatch.setenv("HOTSPARE_CONFIG", str(config))
+    status, out, _ = await shell.type("init", "--yes", "--region", "us-west-2", "--head", "login-1")
     assert status == 2
     assert "run hotspare init again" in out
     settings = load_settings(config)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from checks.model import Action
+from workers.cli import init
 from workers.settings import CONFIG_VARIABLE, Settings, SettingsError, find_config, load_settings, parse_settings
 from workers.settings_doc import PAGE
 from workers.settings_text import commented_file, page, toml_value
@@ -127,3 +128,18 @@ def test_every_setting_says_what_it_means() -> None:
 
 def test_the_reference_page_is_current() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "type: python -m workers.settings_doc"
+
+
+def test_init_asks_only_for_what_no_flag_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def answer(question: str, default: str, show_default: bool) -> str:
+        asked.append(question)
+        return default
+
+    monkeypatch.setattr("typer.prompt", answer)
+    given = {"cluster": "blue", "region": "", "ssh_config": "/etc/hotspare/ssh_config", "head": ""}
+    settings = load_settings(init.write_settings(tmp_path / "state" / "hotspare.toml", given, ask=True))
+    assert [question.split()[0] for question in asked] == ["AWS", "Head"]
+    assert (settings.name, settings.access.ssh_config) == ("blue", Path("/etc/hotspare/ssh_config"))
+    assert settings.policy.mode is Mode.OBSERVE

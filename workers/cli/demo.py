@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +14,9 @@ import typer
 from activities.errors import BadInput
 from workers.cli.common import CRITICAL, OK, answering, run_async
 from workers.cli.lab import check_extra
+
+TOLD_TO_END = 128 + signal.SIGTERM
+"""Exit status of a demonstration that was told to end before it had ended, as a shell would say it."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -30,7 +34,10 @@ def demo(
     """Heal three faults on a lab cluster before your eyes. Ends with 0 only when the job trains again after each."""
     with answering(as_json=False):
         check_extra()
-        healed = run_async(_demo(list(faults or []), keep))
+        try:
+            healed = run_async(_demo(list(faults or []), keep))
+        except asyncio.CancelledError:
+            raise typer.Exit(TOLD_TO_END) from None
     raise typer.Exit(OK if healed else CRITICAL)
 
 
@@ -49,6 +56,7 @@ async def _demo(faults: list[str], keep: Path | None) -> bool:
     folder = keep.resolve() if keep is not None else Path(tempfile.mkdtemp(prefix="hotspare-demo-"))
     screen = Screen()
     healed = False
+    _end_tidily_when_told()
     try:
         healed = await play(stories, folder, screen)
     except WorkerFailed as error:
@@ -58,3 +66,11 @@ async def _demo(faults: list[str], keep: Path | None) -> bool:
     else:
         screen.say(f"Logs and state are in {folder}")
     return healed
+
+
+def _end_tidily_when_told() -> None:
+    """Let the lab and the worker be taken down when this process is told to end, as they are on Ctrl-C."""
+    playing = asyncio.current_task()
+    assert playing is not None
+    for wanted in (signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(wanted, playing.cancel)

@@ -21,7 +21,7 @@ from workers.cli.health import Line, check_inventory, overall
 from workers.cli.sweeping import schedule_sweep
 from workers.connection import connect
 from workers.intake.token import write_token
-from workers.settings import CONFIG_NAME, Settings, SettingsError, find_config, load_settings
+from workers.settings import CONFIG_NAME, Settings, SettingsError, find_config, load_settings, named_config
 from workers.settings_text import commented_file
 from workers.wiring import Wiring
 
@@ -60,15 +60,19 @@ def init(
 
 def _settings_file(config: Path | None, given: dict[str, str], *, ask: bool) -> tuple[Path, bool]:
     """Return the settings file, and whether it was written now. An existing one is never changed."""
-    if config is not None and not config.exists():
-        return _write(config, given, ask=ask), True
+    named = named_config(config)
+    if named is not None and not named.exists():
+        return write_settings(named, given, ask=ask), True
     try:
         return find_config(config), False
     except SettingsError:
-        return _write(Path(CONFIG_NAME), given, ask=ask), True
+        if named is not None:
+            raise
+        return write_settings(Path(CONFIG_NAME), given, ask=ask), True
 
 
-def _write(file: Path, given: dict[str, str], *, ask: bool) -> Path:
+def write_settings(file: Path, given: dict[str, str], *, ask: bool) -> Path:
+    """Write a new file from flags and, when asked to, answers. Raises SettingsError when it is there or cannot be written."""
     values = dict(given)
     questions = {
         "cluster": ("Name of the cluster (EC2 tag hotspare:cluster)", "lab"),

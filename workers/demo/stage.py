@@ -83,18 +83,24 @@ class Stage:
 
 
 @asynccontextmanager
-async def set_stage(folder: Path, screen: Screen, nodes: int = NODES, spares: int = SPARES) -> AsyncIterator[Stage]:
-    """Bring up the lab, set Hotspare up on it as on any cluster, start the job and the worker; take all of it down afterwards."""
-    screen.say(f"A lab cluster of {nodes} nodes and {spares} spares comes up in {folder} ...")
-    async with Lab(LabOptions(folder=folder, nodes=nodes, spares=spares)) as lab:
-        os.environ.update(lab.environment())
-        async with desk(None) as opened:
-            await lab.job.start()
-            worker = WorkerProcess(folder / "hotspare.log")
-            stage = Stage(lab, opened, worker)
-            await stage.empty_the_pool()
-            screen.say("hotspare init: search attributes, schedule, Cluster ...")
-            await hotspare(folder / "init.log", "init", "--yes")
-            screen.say("hotspare run: worker, watcher and intake in one process ...")
-            async with worker:
-                yield stage
+async def set_stage(folder: Path, screen: Screen) -> AsyncIterator[Stage]:
+    """Bring up the demonstration's lab with Hotspare at work on it; take all of it down afterwards."""
+    screen.say(f"A lab cluster of {NODES} nodes and {SPARES} spares comes up in {folder} ...")
+    async with Lab(LabOptions(folder=folder, nodes=NODES, spares=SPARES)) as lab, at_work(lab, screen) as stage:
+        yield stage
+
+
+@asynccontextmanager
+async def at_work(lab: Lab, screen: Screen) -> AsyncIterator[Stage]:
+    """Set Hotspare up on a lab as on any cluster, start the job and the worker, with an empty pool; end the worker afterwards."""
+    os.environ.update(lab.environment())
+    async with desk(None) as opened:
+        await lab.job.start()
+        worker = WorkerProcess(lab.folder / "hotspare.log")
+        stage = Stage(lab, opened, worker)
+        await stage.empty_the_pool()
+        screen.say("hotspare init: search attributes, schedule, Cluster ...")
+        await hotspare(lab.folder / "init.log", "init", "--yes")
+        screen.say("hotspare run: worker, watcher and intake in one process ...")
+        async with worker:
+            yield stage
