@@ -143,10 +143,11 @@ class NodeActivities:
             try:
                 answer = self._probe.run(access, request.node, wish)
                 return examination(answer, weigh(answer, request))
-            except ProbeCrashed as error:
+            except (NodeUnreachable, ProbeCrashed) as error:
                 why = str(error)
-            except (NodeUnreachable, DeadlinePassed) as error:
+            except DeadlinePassed as error:
                 why = str(error)
+                break  # a second wait of the same length would tell nothing new
             except (AccessRefused, CommandFailed) as error:
                 return unreadable(request.node, str(error), answers=True)
         return self._unreadable(request.node, access, why)

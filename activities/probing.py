@@ -113,7 +113,7 @@ class Probe:
         return f"{self._settings.cache_dir}/{self._archive.digest}"
 
     def _run(self, access: NodeAccess, command: list[str]) -> CommandResult:
-        return access.run(command, self._settings.command_deadline_s, DOCUMENT_LIMIT)
+        return access.run(command, self._settings.probe_deadline_s, DOCUMENT_LIMIT)
 
     def _install(self, access: NodeAccess) -> None:
         remote = access.put(self._archive.file, self._archive.digest)

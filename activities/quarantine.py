@@ -29,6 +29,7 @@ HEAD_DEADLINE_S = 20.0
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 READ = f'f="${{HOTSPARE_HOST_ROOT:-}}{QUARANTINE_DIR}/$1"; [ ! -e "$f" ] || cat "$f"'
+LIST = f'd="${{HOTSPARE_HOST_ROOT:-}}{QUARANTINE_DIR}"; [ ! -d "$d" ] || ls "$d"'
 REMOVE = f'rm -f "${{HOTSPARE_HOST_ROOT:-}}{QUARANTINE_DIR}/$1"'
 WRITE = f"""d="${{HOTSPARE_HOST_ROOT:-}}{QUARANTINE_DIR}"; mkdir -p "$d" || exit 1
 t="$d/.$1.$$"; printf '%s\n' "$2" > "$t" || exit 1
@@ -84,6 +85,18 @@ class QuarantineMarks:
         mark = self.file(node)
         return self.tag(node) or (mark.owner if mark else "")
 
+    def owners(self, nodes: list[Node]) -> dict[str, str]:
+        """Return who holds out which of these nodes, by node name, with one look at the head node for all of them.
+
+        Tags come from the inventory, which may be some seconds old, so one that says "quarantined" is read again.
+        """
+        marked = self._marked_at_head() if self._head else set()
+        owners = {node.name: self.owner(node) for node in nodes if node.name in marked or node.quarantine or not self._head}
+        return {name: owner for name, owner in owners.items() if owner}
+
+    def _marked_at_head(self) -> set[str]:
+        return {line for line in self._ask_head([LIST, "sh"], "the quarantine files").splitlines() if line}
+
     def tag(self, node: Node) -> str:
         """Return the incident that the tag names, empty if none."""
         return self._ec2.describe(node.instance_id).tags.get(names.TAG_QUARANTINE, "")
@@ -120,11 +133,14 @@ class QuarantineMarks:
     def _on_head(self, script: str, node: Node, *arguments: str) -> str:
         if not _SAFE_NAME.fullmatch(node.name):
             raise BadInput(f"{node.name!r} cannot be a file name, so it cannot be quarantined on {self._head}; rename the node")
+        return self._ask_head([script, "sh", node.name, *arguments], f"the quarantine file of {node.name}")
+
+    def _ask_head(self, words: list[str], what: str) -> str:
         head = self._inventory.resolve("", self._head)
-        answer = self._access_to(head).run([*self._sudo, "sh", "-c", script, "sh", node.name, *arguments], HEAD_DEADLINE_S)
+        answer = self._access_to(head).run([*self._sudo, "sh", "-c", *words], HEAD_DEADLINE_S)
         if answer.exit_status != 0:
             raise CommandFailed(
-                f"quarantine file of {node.name} on {head.name}: {answer.stderr.strip()[-300:]}; "
+                f"{what} on {head.name}: {answer.stderr.strip()[-300:]}; "
                 f"the user needs to write {QUARANTINE_DIR} (or set [access] sudo = true)"
             )
         return answer.stdout

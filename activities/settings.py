@@ -50,6 +50,9 @@ class AccessSettings(Section):
     connect_timeout_s: float = Field(
         10.0, description="TCP and SSH handshake. Hotspare default: a booted node answers in under 1 s"
     )
+    probe_deadline_s: float = Field(
+        30.0, description="One probe. Hotspare default: its goal is 0.3 s, and it ends what hangs inside"
+    )
     tries: int = Field(2, description="Tries of one examination before the node counts as not answering. Hotspare default")
     retry_wait_s: float = Field(1.0, description="Seconds between these tries. Hotspare default")
     command_deadline_s: float = Field(60.0, description="Short commands. Hotspare default: the probe's goal is 0.3 s")

@@ -168,7 +168,10 @@ class FakeAccess:
         return _said(f"GPU {which} was successfully reset.\nAll done.\n")
 
     def _quarantine_file(self, script: str, arguments: list[str]) -> CommandResult:
-        path = f"{quarantine.QUARANTINE_DIR}/{arguments[0]}"
+        folder = f"{quarantine.QUARANTINE_DIR}/"
+        if script == quarantine.LIST:
+            return _said("".join(f"{path[len(folder) :]}\n" for path in self._machine.files if path.startswith(folder)))
+        path = f"{folder}{arguments[0]}"
         if script == quarantine.READ:
             return _said(self._machine.files.get(path, ""))
         if script == quarantine.WRITE:
@@ -187,7 +190,7 @@ def _said(text: str) -> CommandResult:
 def _word(command: list[str]) -> str:
     """Name of the point of a command: what a test holds or counts."""
     if command[:2] == ["sh", "-c"] and len(command) > 2:
-        known = {quarantine.READ: "read", quarantine.WRITE: "write", quarantine.REMOVE: "remove"}
+        known = {quarantine.LIST: "list", quarantine.READ: "read", quarantine.WRITE: "write", quarantine.REMOVE: "remove"}
         return f"quarantine_{known[command[2]]}" if command[2] in known else "sh"
     if len(command) > 1 and command[1].endswith("run_checks.py"):
         return "probe"

@@ -137,7 +137,7 @@ class SshAccess:
             selector.register(channel, selectors.EVENT_READ)
             while not _ended(channel):
                 if (left := until - time.monotonic()) <= 0:
-                    what = shlex.join(command[:3])[:100]
+                    what = " ".join(Path(word).name for word in command[:2])
                     raise DeadlinePassed(f"{self._connection.name}: no end of {what} within {deadline_s:.0f} s")
                 if channel.eof_received:
                     channel.status_event.wait(min(0.1, left))

@@ -155,11 +155,10 @@ class JobActivities:
             self._clock.wait(self._settings.poll_s)
 
     def _refuse_quarantined(self, request: ResumeJob) -> None:
-        for name in request.nodes:
-            node = self._inventory.resolve("", name)
-            owner = self._marks.owner(node)
-            if owner:
-                raise PreconditionFailed(f"{name} is quarantined by {owner}; job {request.job} is not resumed on it")
+        owners = self._marks.owners([self._inventory.resolve("", name) for name in request.nodes])
+        if owners:
+            who = "; ".join(f"{name} is quarantined by {owner}" for name, owner in sorted(owners.items()))
+            raise PreconditionFailed(f"{who}; job {request.job} is not resumed there")
 
 
 def _refuse_others(status: JobStatus) -> None:

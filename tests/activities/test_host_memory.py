@@ -111,9 +111,10 @@ def test_of_many_writers_at_once_each_change_is_kept(memory: HostMemory) -> None
         def run() -> None:
             while True:
                 try:
-                    return remember_attempt(memory, "i-1", attempt)
+                    remember_attempt(memory, "i-1", attempt)
                 except ProviderBusy:
                     continue
+                return
 
         return run
 

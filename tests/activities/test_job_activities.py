@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import FakeFault
+from activities.clients.tag_inventory import TagInventory
 from activities.jobs.activities import AwaitProgress, AwaitRank, FindJob, HoldJob, JobActivities, ResumeJob
 from activities.jobs.none import NoJobAdapter
 from activities.jobs.protocol import JobState, RestartedBy
-from activities.quarantine import QuarantineActivities, QuarantineMarks, QuarantineNode
+from activities.quarantine import Mark, QuarantineActivities, QuarantineMarks, QuarantineNode
 from activities.settings import JobSettings
 from tests.activities.conftest import attempt
 
@@ -165,3 +167,39 @@ def test_without_an_adapter_no_job_is_found_and_none_is_driven(
     activities = JobActivities(NoJobAdapter(), fleet.inventory, marks, JobSettings())
     assert surroundings.run(activities.find_job, FindJob(cluster="lab", node=fleet.node("node-1"))).status is None
     assert failure(lambda: surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))).type == "CapabilityMissing"
+
+
+def test_a_mark_that_was_lifted_a_moment_ago_keeps_nobody_off_though_the_inventory_still_shows_it(
+    fleet: FakeFleet, surroundings: ActivityEnvironment
+) -> None:
+    inventory = TagInventory(fleet.ec2, "lab", cache_s=3600.0)
+    marks = QuarantineMarks(fleet.ec2, fleet.access_to, inventory, JobSettings(head="head"))
+    activities = JobActivities(fleet.job, inventory, marks, JobSettings(head="head"), fleet.clock)
+    node = fleet.node("node-3")
+    marks.set_tag(node, "incident/lab/i-3")
+    assert inventory.resolve("lab", "node-3").quarantine == "incident/lab/i-3"
+    marks.remove_tag(node)
+    surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
+    surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=NODES, token="t1"))
+    assert fleet.job.resumes == [("t1", NODES)]
+
+
+def test_a_file_that_was_written_a_moment_ago_keeps_the_job_off_though_the_inventory_does_not_show_it(
+    fleet: FakeFleet, surroundings: ActivityEnvironment
+) -> None:
+    inventory = TagInventory(fleet.ec2, "lab", cache_s=3600.0)
+    marks = QuarantineMarks(fleet.ec2, fleet.access_to, inventory, JobSettings(head="head"))
+    activities = JobActivities(fleet.job, inventory, marks, JobSettings(head="head"), fleet.clock)
+    inventory.list("lab")
+    marks.write_file(fleet.node("node-2"), Mark(owner="incident/lab/i-2", reason="slow", since=datetime.now(UTC)))
+    surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
+    error = failure(lambda: surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=NODES, token="t1")))
+    assert "node-2 is quarantined by incident/lab/i-2" in error.message
+
+
+def test_the_head_node_is_looked_at_once_however_many_nodes_a_job_has(
+    fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment
+) -> None:
+    surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
+    surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=NODES, token="t1"))
+    assert (fleet.count("run.quarantine_list", "head"), fleet.count("run.quarantine_read", "head")) == (1, 0)

@@ -29,10 +29,12 @@ def marks(loopback: LoopbackNode, fleet: FakeFleet) -> Iterator[QuarantineMarks]
 def test_the_file_is_written_read_and_removed(loopback: LoopbackNode, fleet: FakeFleet, marks: QuarantineMarks) -> None:
     node = fleet.node("node-1")
     assert marks.file(node) is None
+    assert marks.owners([node]) == {}
     marks.write_file(node, OURS)
     assert marks.file(node) == OURS
     folder = loopback.root / QUARANTINE_DIR.lstrip("/")
     assert os.listdir(folder) == ["node-1"]
+    assert marks.owners([node, fleet.node("node-2")]) == {"node-1": OURS.owner}
     marks.remove_file(node)
     marks.remove_file(node)
     assert os.listdir(folder) == []
