@@ -5,7 +5,6 @@ Each begins the same way: look again, ask for a repair slot, and at once the ste
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
@@ -15,9 +14,9 @@ from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 with workflow.unsafe.imports_passed_through():
     from activities import names
     from activities.ec2 import AwaitBoot, Disrupted, DisruptNode, Ec2Activities
-    from activities.host_memory import HostMemoryActivities, RecordAttempt, RungAttempt
+    from activities.host_memory import RungAttempt
     from activities.incidents import NodeIn
-    from activities.node import DeepTest, NodeActivities, ResetGpu
+    from activities.node import DeepTest, Gpu, NodeActivities, ResetGpu
     from checks.model import Action, Verdict
     from workflows import options
     from workflows.decisions.facts import RungOutcome, RungTaken, Spare, Step
@@ -65,7 +64,7 @@ async def _repair_slot(incident: Incident, what: str) -> bool:
 
 
 async def disrupt(incident: Incident, step: Step) -> None:
-    """Take one rung on the node itself, wait for its new boot and note the attempt."""
+    """Take one rung on the node itself and wait for its new boot."""
     rung = step.rung or Action.NONE
     if not await may_disrupt(incident, rung.value):
         return
@@ -78,8 +77,7 @@ async def disrupt(incident: Incident, step: Step) -> None:
     incident.tell(rung.value, f"{done.said}: {'; '.join(step.because)}")
     incident.learn(disrupted=True, fault_gone=False, retest=None, burn_in_passed=None)
     incident.view.attributes(Phase=rung.value.lower())
-    came_back, _ = await asyncio.gather(_await_boot(incident, rung, step), _note_attempt(incident, rung))
-    if came_back:
+    if await _await_boot(incident, rung, step):
         incident.learn(rung_in_test=rung.value)
     else:
         incident.learn(retest=Verdict.CRITICAL)
@@ -87,12 +85,13 @@ async def disrupt(incident: Incident, step: Step) -> None:
 
 async def _act(incident: Incident, rung: Action) -> Disrupted:
     node, boot, token = incident.node, incident.last_boot_id, incident.tokens.next()
-    request = DisruptNode(node=node, boot_id=boot, token=token)
+    attempt = _attempt(incident, rung)
+    request = DisruptNode(node=node, boot_id=boot, token=token, attempt=attempt)
     if rung is Action.RESET_GPU:
-        gpu = incident.known.opinion.gpu if incident.known.opinion else None
+        gpu = incident.known.opinion.gpu if incident.known.opinion else Gpu()
         return await workflow.execute_activity_method(
             NodeActivities.reset_gpu,
-            ResetGpu(node=node, gpu=gpu, token=token) if gpu else ResetGpu(node=node, token=token),
+            ResetGpu(node=node, gpu=gpu, token=token, boot_id=boot, attempt=attempt),
             summary=f"reset the GPU on {node.name}",
             **options.RESET,
         )
@@ -124,21 +123,15 @@ async def _await_boot(incident: Incident, rung: Action, step: Step) -> bool:
     return True
 
 
-async def _note_attempt(incident: Incident, rung: Action) -> None:
+def _attempt(incident: Incident, rung: Action) -> RungAttempt:
     opinion = incident.known.opinion
-    attempt = RungAttempt(
+    return RungAttempt(
         rung=rung,
         at=workflow.now(),
         fault_class=opinion.fault_class if opinion else "",
         code=opinion.code if opinion else None,
         gpu_serial=opinion.gpu.serial if opinion else "",
         incident=incident.tokens.run,
-    )
-    await workflow.execute_activity_method(
-        HostMemoryActivities.record_attempt,
-        RecordAttempt(instance_id=incident.node.instance_id, attempt=attempt),
-        summary=f"remember: {rung.value} tried",
-        **options.LOOK_UP,
     )
 
 

@@ -124,7 +124,8 @@ class Healing:
     async def overview(self) -> Overview:
         """Return the books of Cluster."""
         handle = self.client.get_workflow_handle(names.cluster_id(self.fleet.cluster))
-        return await handle.query("overview", result_type=Overview)
+        overview: Overview = await handle.query("overview", result_type=Overview)
+        return overview
 
     async def until(self, condition: Callable[[], Awaitable[bool]]) -> None:
         """Wait for a condition outside, looking as often as the server answers."""

@@ -38,7 +38,7 @@ async def reset_to_the_start(cluster: Healing, handle: WorkflowHandle[Any, Any])
 async def test_a_reset_from_the_ui_does_not_reboot_a_second_time(no_spares: Healing) -> None:
     fleet = no_spares.fleet
     fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
-    after_the_reboot = fleet.hold("memory.save")
+    after_the_reboot = fleet.hold("start", "node-2")
     handle = await no_spares.report("node-2", xid=79)
     await after_the_reboot.reached()
     assert fleet.count("reboot", "node-2") == 1
