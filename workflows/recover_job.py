@@ -89,7 +89,7 @@ class RecoverJob:
                 return await self._watch_others_restart(status)
             report = await self._burn_in(number)
             if report.verdict in (Verdict.OK, Verdict.WARN) and not self._set.unanswered():
-                # Whatever fell out until now is answered for by this resume; only what falls out after it is a reason for another.
+                # What fell out until now is answered for by this resume; only what falls out after it is a reason for another.
                 self._set.read_news()
                 return await self._resume(status, report)
             if report.verdict not in (Verdict.OK, Verdict.WARN):

@@ -29,7 +29,7 @@ class Installation:
         venv.create(folder / "venv", with_pip=False)
         self.bin = folder / "venv" / "bin"
         self.site_packages = Path(self.python("import sysconfig; print(sysconfig.get_path('purelib'))").strip())
-        # A .pth file that is found through another .pth file is not followed, so this environment's own editable install stays out.
+        # A .pth file found through another one is not followed, so this environment's own editable install stays out.
         (self.site_packages / "third_party.pth").write_text(sysconfig.get_path("purelib") + "\n")
         foreign = self.site_packages / "workflows"
         foreign.mkdir()
