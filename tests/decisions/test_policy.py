@@ -218,6 +218,12 @@ def test_no_mixture_of_facts_disrupts_a_node_that_is_not_quarantined_with_its_ev
 
 
 @given(any_facts())
+def test_a_node_whose_fate_is_settled_is_never_touched_again(some: Facts) -> None:
+    settled = some.model_copy(update={"settled": True, "job_done": True})
+    assert next_step(settled, ACTING).kind is StepKind.CLOSE
+
+
+@given(any_facts())
 def test_observe_never_disrupts_a_node_it_has_not_quarantined(some: Facts) -> None:
     if some.quarantined or some.disrupted:
         return

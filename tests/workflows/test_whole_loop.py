@@ -41,6 +41,7 @@ async def test_xid_79_with_a_spare_resumes_first_and_repairs_afterwards(cluster:
     assert phases.index("replaced") < phases.index("REBOOT_NODE")
     assert fleet.job.status("train").nodes[0] == "spare-1"
     assert cluster.tags("node-1")[TAG_ROLE] == "spare"
+    assert TAG_QUARANTINE not in cluster.tags("node-1")
     await cluster.until(lambda: _no_lease(cluster, "spare-1"))
 
 

@@ -80,6 +80,11 @@ def _for_people(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | No
     return _page_and_close(facts, why, "escalated", *rungs.refused)
 
 
+def _fate_is_settled(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    """Once the node is in the pool or with a person, nothing more is done to it."""
+    return _close(facts, policy, rungs) if facts.settled and (facts.job_done or not facts.job_told) else None
+
+
 def _left_by_earlier(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     """A node that an earlier incident left quarantined for a person is looked at again only when a person asks."""
     if not facts.left_by_earlier or facts.asked_by_hand:
@@ -203,15 +208,13 @@ def _repaired(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None
         )
     if facts.burn_in_passed is False:
         return None
-    if facts.settled:
-        return None
     if not facts.job:
         return Step(kind=StepKind.BACK_IN_SERVICE, because=[*passed, "its burn-in passed"])
     return Step(kind=StepKind.RETURN_TO_POOL, because=[*passed, "a spare stands in for it: it joins the pool, on probation"])
 
 
 def _next_rung(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
-    if facts.back_in_service or facts.settled or facts.retest is Verdict.UNKNOWN:
+    if facts.back_in_service or facts.retest is Verdict.UNKNOWN:
         return None
     rung = rungs.next_in_place()
     if rung is None:
@@ -242,8 +245,6 @@ def _cannot_mend(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | N
     if facts.job and not facts.job_answered:
         why = facts.spare_reason or "no rung of the ladder is left"
         return Step(kind=StepKind.GIVE_UP_NODE, because=[f"nothing comes in place of {facts.node.name}: {why}", *rungs.refused])
-    if facts.settled:
-        return None
     return Step(
         kind=StepKind.RETIRE,
         because=["no rung in place is left: the node stays quarantined and a person is paged", *rungs.refused],
@@ -258,6 +259,7 @@ def _close(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
 RUNBOOK: tuple[Guard, ...] = (
     _person_owns,
     _stuck,
+    _fate_is_settled,
     _look_first,
     _left_by_earlier,
     _nothing_wrong,
