@@ -150,3 +150,30 @@ def test_a_node_is_reached_by_the_first_of_its_names_that_the_configuration_has(
 def test_a_node_that_the_configuration_does_not_have_is_reached_by_its_address(tmp_path: Path) -> None:
     target = SshConfiguration(tmp_path / "absent").target_of(Node(instance_id="i-0abc", name="node-1", ip="10.0.0.5"))
     assert (target.host, target.port) == ("10.0.0.5", 22)
+
+
+def test_a_node_behind_a_jump_host_is_reached_through_it_and_both_host_keys_are_checked(
+    loopback: LoopbackNode, tmp_path: Path
+) -> None:
+    bastion = LoopbackNode(tmp_path / "bastion")
+    bastion.up()
+    merged = tmp_path / "config"
+    own = f"  IdentityFile {bastion.folder / 'id_ed25519'}\n  UserKnownHostsFile {bastion.folder / 'known_hosts'}\n"
+    merged.write_text(
+        f"Host bastion\n  HostName 127.0.0.1\n  Port {bastion.port}\n  User jumper\n{own}\n"
+        f"Host node-1\n  ProxyJump bastion\n\nInclude {loopback.configuration}\n"
+    )
+    access_to = SshAccessTo(AccessSettings(ssh_config=merged))
+    try:
+        assert access_to(loopback.node).boot_id(10.0) == loopback.boot_id
+        access_to.close()
+        bastion.down()
+        with pytest.raises(NodeUnreachable):
+            access_to(loopback.node).boot_id(10.0)
+        bastion.change_host_key()
+        bastion.up()
+        with pytest.raises(AccessRefused, match="bastion"):
+            access_to(loopback.node).boot_id(10.0)
+    finally:
+        access_to.close()
+        bastion.close()
