@@ -21,6 +21,8 @@ RANK_PROGRAM = Path(__file__).with_name("job_rank.py")
 QUARANTINED = "etc/hotspare/quarantined.d"
 """Folder on the head node with one file per node that must get no work."""
 
+Rank = tuple[LabNode, asyncio.subprocess.Process]
+
 
 class JobState(StrEnum):
     """RUNNING: ranks exist. STOPPED: none does. HELD: none does, and none is to be started."""
@@ -53,7 +55,7 @@ class TrainingJob:
         self._quarantined = head_root / QUARANTINED
         self._checkpoints = shared / "checkpoints"
         self._options = options
-        self._ranks: list[tuple[LabNode, asyncio.subprocess.Process]] = []
+        self._ranks: list[Rank] = []
         self._minding: asyncio.Task[None] | None = None
         self._began: tuple[float, int] = (0.0, 0)
         self._turn = asyncio.Lock()
@@ -109,7 +111,7 @@ class TrainingJob:
             await self._start_rank(rank, names, port=int(word[1]))
         self.run_token = token
         self._set_state(JobState.RUNNING)
-        self._minding = asyncio.ensure_future(self._mind(leader.stdout))
+        self._minding = asyncio.ensure_future(self._mind(leader.stdout, list(self._ranks)))
 
     async def _start_rank(self, rank: int, names: list[str], port: int, stdout: int | None = None) -> asyncio.subprocess.Process:
         options = self._options
@@ -129,10 +131,10 @@ class TrainingJob:
         self._ranks.append((node, process))
         return process
 
-    async def _mind(self, leader: asyncio.StreamReader) -> None:
+    async def _mind(self, leader: asyncio.StreamReader, ranks: list[Rank]) -> None:
         """Follow the job until a rank ends; then end the others, as a launcher does."""
         reading = asyncio.ensure_future(self._read(leader))
-        ends = [asyncio.ensure_future(process.wait()) for _, process in self._ranks]
+        ends = [asyncio.ensure_future(process.wait()) for _, process in ranks]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -39,7 +39,8 @@ class Lab:
         self.job: TrainingJob
         self.endpoint: Ec2Endpoint
         self.ssh: SshSide
-        self.temporal = TemporalServer(self.folder / "temporal.log") if options.temporal else None
+        database = self.folder / "temporal.sqlite3" if options.temporal_keeps_state else None
+        self.temporal = TemporalServer(self.folder / "temporal.log", database) if options.temporal else None
         self._fleet: Fleet
         self._desk = Desk()
         self._config = self.folder / "hotspare.toml"

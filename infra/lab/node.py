@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import asdict
 from enum import StrEnum
@@ -186,8 +188,16 @@ class LabNode:
         if kills_work(fault):
             for _, process in list(self._work.values()):
                 kill_group(process)
-        self.server.hangs = self.server.hangs or fault.hang
+        if fault.hang:
+            self._hang()
         return lines
+
+    def _hang(self) -> None:
+        """Answer no command any more, and make no progress with the work; nothing dies of it."""
+        self.server.hangs = True
+        for _, process in self._work.values():
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGSTOP)
 
     def cure(self) -> None:
         """Take every fault from the node, as new hardware would; the kernel log keeps its lines."""

@@ -17,7 +17,7 @@ LAB = Path(__file__).parent
 TREE = LAB.parent.parent
 """The folder that holds `infra`, in a source tree and in an installed one."""
 BIN = Path("usr/local/bin")
-NODE_COMMANDS = ("all_reduce_perf", "journalctl", "nvidia-smi", "reboot")
+NODE_COMMANDS = ("all_reduce_perf", "journalctl", "lspci", "nvidia-smi", "reboot")
 HEAD_COMMANDS = ("mpirun", "trainctl", "journalctl", "reboot")
 _FOLDERS = (
     "proc/sys/kernel/random",

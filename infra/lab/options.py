@@ -14,6 +14,7 @@ REGION = "us-east-1"
 class LabOptions:
     """What to build. `folder` holds everything that the lab writes.
 
+    `temporal_keeps_state` gives the Temporal server a file, so that it can be stopped and started again in a test.
     `time_scale` multiplies all times of the lab; the times themselves are in seconds.
     """
 
@@ -23,6 +24,7 @@ class LabOptions:
     instance_type: str = "p5.48xlarge"
     cluster: str = CLUSTER
     temporal: bool = True
+    temporal_keeps_state: bool = False
     time_scale: float = 1.0
     boot_s: float = 2.0
     stop_s: float = 0.5

@@ -64,9 +64,11 @@ class TemporalServer:
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> None:
-        """Start the server and wait until it answers. RuntimeError shows the end of its log."""
-        for _ in range(_ATTEMPTS):
-            self.port, self.ui_port, http_port = _free_ports(3)
+        """Start the server and wait until it answers; after a stop, on the same ports. RuntimeError shows the end of its log."""
+        for attempt in range(_ATTEMPTS):
+            http_port, port, ui_port = _free_ports(3)
+            if attempt or not self.port:
+                self.port, self.ui_port = port, ui_port
             with self._log.open("ab") as log:
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command(http_port), stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True

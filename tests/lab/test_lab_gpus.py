@@ -98,6 +98,7 @@ async def test_a_gpu_that_fell_off_the_bus_is_lost_to_nvml_and_nvidia_smi_alone(
     assert smi.exit_status == 15
     assert "GPU is lost" in str(smi.stdout)
     assert "lost" not in await reach.output("node-2", "nvidia-smi -L")
+    assert (await reach.output("node-1", "lspci -nn -d 10de:")).count("(rev ff)") == 1
 
 
 async def test_faults_set_the_counters_that_the_driver_sets(lab: Lab, reach: Reach) -> None:
@@ -106,6 +107,9 @@ async def test_faults_set_the_counters_that_the_driver_sets(lab: Lab, reach: Rea
     gpus = (await ask_nvml(reach, "node-1"))["gpus"]
     assert gpus[2]["remapped"][3] == 1
     assert (gpus[4]["ecc"], gpus[4]["recovery"]) == (1, 1)
+    printed = await reach.output("node-1", "nvidia-smi -q")
+    assert printed.count("Remapping Failure Occurred             : Yes") == 1
+    assert printed.count("GPU Recovery Action                    : GPU Reset") == 1
 
 
 async def test_training_shows_as_a_process_on_every_gpu_until_it_ends(lab: Lab, reach: Reach) -> None:

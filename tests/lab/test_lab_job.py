@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,17 @@ async def test_a_fault_that_kills_the_work_on_one_node_stops_the_whole_job(lab: 
     await lab.inject("node-2", Fault(xid=xid))
     await lab.job.wait_for_state("STOPPED")
     assert all(not node.gpu_state()["processes"] for node in lab.nodes.values())
+
+
+async def test_a_node_that_hangs_stalls_the_job_and_a_hold_still_stops_it(lab: Lab) -> None:
+    await lab.job.start()
+    (rank,) = lab.nodes["node-2"].gpu_state()["processes"]
+    await lab.inject("node-2", Fault(hang=True))
+    state = Path(f"/proc/{rank['pid']}/stat").read_text().rpartition(")")[2].split()[0]
+    assert state == "T"
+    assert lab.job.status()["state"] == "RUNNING"
+    await lab.job.hold()
+    assert not Path(f"/proc/{rank['pid']}").exists()
 
 
 async def test_a_fault_that_leaves_the_work_alone_does_not_stop_the_job(lab: Lab) -> None:

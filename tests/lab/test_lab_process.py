@@ -23,6 +23,7 @@ from infra.lab.options import LabOptions
 from infra.lab.processes import marked_processes
 from infra.lab.remote import LabRefused, NoLab, RemoteLab
 from infra.lab.runner import LabRuns, start_detached
+from infra.lab.temporal_server import TemporalServer, temporal_command
 from workers.settings import load_settings
 
 
@@ -73,8 +74,6 @@ def test_a_fault_is_injected_from_another_process_and_a_wrong_one_refused(shared
 
 
 def test_the_temporal_server_of_a_lab_answers_under_the_profile_it_wrote(shared: dict[str, Any]) -> None:
-    from infra.lab.temporal_server import temporal_command
-
     listed = subprocess.run(
         [temporal_command(), "operator", "namespace", "describe", "--namespace", "default", "--output", "json"],
         env={**os.environ, **shared["environment"]},
@@ -134,3 +133,26 @@ async def test_the_environment_file_can_be_sourced_by_a_shell(lab: Lab) -> None:
     shell = await asyncio.create_subprocess_exec("sh", "-c", script, stdout=asyncio.subprocess.PIPE)
     out, _ = await shell.communicate()
     assert lab.environment().items() <= json.loads(out).items()
+
+
+async def test_a_temporal_server_that_was_stopped_comes_back_on_its_ports_with_its_state(tmp_path: Path) -> None:
+    server = TemporalServer(tmp_path / "temporal.log", tmp_path / "temporal.sqlite3")
+    await server.start()
+    try:
+        address = server.address
+        await temporal(address, "operator", "namespace", "create", "--namespace", "kept")
+        await server.stop()
+        await server.start()
+        assert server.address == address
+        await temporal(address, "operator", "namespace", "describe", "--namespace", "kept")
+    finally:
+        await server.stop()
+
+
+async def temporal(address: str, *words: str) -> None:
+    """Run Temporal's own CLI; it has to succeed."""
+    client = await asyncio.create_subprocess_exec(
+        temporal_command(), *words, "--address", address, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    out, _ = await client.communicate()
+    assert client.returncode == 0, out

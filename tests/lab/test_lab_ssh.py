@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -97,32 +98,43 @@ async def test_a_held_command_does_not_start_until_it_is_released(lab: Lab, reac
 
 
 async def test_a_held_command_is_carried_out_though_the_client_has_gone(lab: Lab, reach: Reach) -> None:
-    hold = lab.ssh.hold("node-1", "mkfifo")
-    home = lab.nodes["node-1"].files.home
+    await reach.output("node-1", "mkfifo pipe")
+    hold = lab.ssh.hold("node-1", "> pipe")
     connection = await reach.connect("node-1")
-    await connection.create_process("mkfifo pipe && echo carried out > pipe")
+    await connection.create_process("echo carried out > pipe")
     await hold.reached()
     connection.abort()
     await connection.wait_closed()
     hold.release()
-    # Reading waits until the command on the node writes; a command that was never carried out makes no pipe.
-    assert await reach.output("node-1", "until [ -p pipe ]; do sleep 0.02; done; cat pipe") == "carried out\n"
-    assert (home / "pipe").exists()
+    assert await reach.output("node-1", "cat pipe") == "carried out\n"  # cat waits for somebody to write
+
+
+async def process_ended(pid: int) -> None:
+    """Wait until a process has ended, told by the kernel."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    ended = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().add_reader(descriptor, ended.set_result, None)
+    try:
+        await ended
+    finally:
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
 
 
 async def test_a_closed_channel_ends_its_command_but_not_a_detached_one(lab: Lab, reach: Reach) -> None:
     root = lab.nodes["node-1"].root
     connection = await reach.connect("node-1")
     await connection.run("setsid sleep 600 </dev/null >/dev/null 2>&1 &")
-    assert len(marked_processes(root)) == 1
-    process = await connection.create_process("echo started; exec sleep 601")
-    await process.stdout.readline()
-    assert len(marked_processes(root)) == 2
+    (detached,) = marked_processes(root)
+    process = await connection.create_process("echo $$; exec sleep 601")
+    command = int(await process.stdout.readline())
     connection.close()
     await connection.wait_closed()
-    while len(marked_processes(root)) > 1:  # noqa: ASYNC110 - the kernel does not say when a process of another parent is gone
-        await asyncio.sleep(0.01)
-    assert len(marked_processes(root)) == 1
+    await process_ended(command)
+    assert detached in marked_processes(root)
 
 
 async def test_a_followed_kernel_log_shows_a_fault_as_it_is_printed(lab: Lab, reach: Reach) -> None:

@@ -11,6 +11,7 @@ ROOT = os.environ["HOTSPARE_HOST_ROOT"]
 LOST = 15
 """Exit status of nvidia-smi for a GPU that is lost: NVML's own code."""
 
+RECOVERY_ACTIONS = ("None", "GPU Reset", "Node Reboot", "Drain P2P", "Drain and Reset")
 GONE = "GPU is lost.  Reboot the system to recover this GPU"
 Gpu = dict[str, Any]
 State = dict[str, Any]
@@ -143,6 +144,29 @@ def print_table(state: State) -> None:
     print(line)
 
 
+def print_all(state: State) -> None:
+    """nvidia-smi -q: the attributes that the state knows, in the tool's layout."""
+    refuse_unusable(state["gpus"])
+    cuda = f"{state['cuda'] // 1000}.{state['cuda'] % 1000 // 10}"
+    print("\n==============NVSMI LOG==============\n")
+    for name, value in (("Driver Version", state["driver"]), ("CUDA Version", cuda), ("Attached GPUs", len(state["gpus"]))):
+        print(f"{name:<43}: {value}")
+    for gpu in state["gpus"]:
+        print(f"GPU {long_bus_id(gpu)}")
+        yes = {0: "No", 1: "Yes"}
+        for name, value in (
+            ("Product Name", gpu["name"]),
+            ("Serial Number", gpu["serial"]),
+            ("GPU UUID", gpu["uuid"]),
+            ("GPU Recovery Action", RECOVERY_ACTIONS[gpu["recovery_action"]]),
+            ("GPU Current Temp", f"{gpu['temperature']} C"),
+            ("Volatile Uncorrectable ECC", gpu["ecc_volatile_uncorrected"]),
+            ("Remapped Rows Pending", yes[gpu["remap_pending"]]),
+            ("Remapping Failure Occurred", yes[gpu["remap_failure"]]),
+        ):
+            print(f"    {name:<39}: {value}")
+
+
 def reset(state: State) -> NoReturn:
     """nvidia-smi --gpu-reset, as on an instance whose hypervisor keeps it from the guest."""
     for gpu in state["gpus"][:1]:
@@ -163,6 +187,8 @@ def main() -> None:
         print_table(state)
     elif words[0] in ("-L", "--list-gpus"):
         list_gpus(state)
+    elif words[0] in ("-q", "--query"):
+        print_all(state)
     elif words[0] in ("-r", "--gpu-reset"):
         reset(state)
     elif wanted:
