@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +40,9 @@ async def test_a_node_that_hangs_stalls_the_job_and_a_hold_still_stops_it(lab: L
     await lab.job.start()
     (rank,) = lab.nodes["node-2"].gpu_state()["processes"]
     await lab.inject("node-2", Fault(hang=True))
-    state = Path(f"/proc/{rank['pid']}/stat").read_text().rpartition(")")[2].split()[0]
-    assert state == "T"
+    stopped = await asyncio.to_thread(os.waitid, os.P_PID, rank["pid"], os.WSTOPPED | os.WNOWAIT)
+    assert stopped is not None
+    assert stopped.si_code == os.CLD_STOPPED
     assert lab.job.status()["state"] == "RUNNING"
     await lab.job.hold()
     assert not Path(f"/proc/{rank['pid']}").exists()
