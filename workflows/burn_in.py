@@ -94,8 +94,8 @@ class BurnIn:
             return GroupTestResult(verdict=Verdict.UNKNOWN, cause="could_not_run", evidence=cause_of(error))
 
     def _note(self, number: int, group: list[str], result: GroupTestResult) -> None:
-        floor = f", floor {result.floor_gbs:g} ({result.floor_source})" if result.floor_gbs else ""
-        measured = f"{result.busbw_gbs:g} GB/s{floor}" if result.busbw_gbs is not None else result.evidence
+        floor = f", floor {result.floor_gbs:.0f}" if result.floor_gbs else ""
+        measured = f"{result.busbw_gbs:.0f} GB/s{floor}" if result.busbw_gbs is not None else result.evidence
         self._view.tell(f"round {number}", f"{'+'.join(group)}: {result.verdict.value} {result.cause}, {measured}")
         self._runs.append(RunDone(round=number, nodes=group, verdict=result.verdict, cause=result.cause, evidence=measured[:200]))
         if len(group) == len(self._nodes):

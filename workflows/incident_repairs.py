@@ -74,7 +74,7 @@ async def disrupt(incident: Incident, step: Step) -> None:
         await incident.talk.give_back(AskKind.REPAIR_SLOT)
         _take(incident, rung, RungOutcome.REFUSED, cause_of(error))
         return
-    incident.tell(rung.value, f"{done.said}: {'; '.join(step.because)}")
+    incident.tell(rung.value, f"{done.said}; {step.because[0]}")
     incident.learn(disrupted=True, fault_gone=False, retest=None, burn_in_passed=None)
     incident.view.attributes(Phase=rung.value.lower())
     if await _await_boot(incident, rung, step):
@@ -264,7 +264,7 @@ async def back_in_service(incident: Incident, step: Step) -> None:
         return
     incident.learn(back_in_service=True)
     incident.fate = names.FATE_IN_SERVICE
-    incident.tell("back in service", "; ".join(step.because))
+    incident.tell("back in service", f"{step.because[0]}; {step.because[-1]}")
     await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
     if incident.known.job and incident.known.job_told and not incident.known.job_answered:
         node_in = NodeIn(

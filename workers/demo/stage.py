@@ -52,10 +52,14 @@ class Stage:
     async def prepare(self, story: Story) -> None:
         """Fill the pool for a story, put its hidden faults in place, and let the job reach a checkpoint of its own."""
         for name in story.spares:
-            await self._set_role(name, names.ROLE_SPARE)
+            await self.put_in_pool(name)
         for injection in story.hidden:
             await self.inject(injection)
         await self.lab.job.wait_for_checkpoint(self.job().checkpoint_step + 1)
+
+    async def put_in_pool(self, name: str) -> None:
+        """Make a reserve node a spare."""
+        await self._set_role(name, names.ROLE_SPARE)
 
     async def empty_the_pool(self) -> None:
         """Leave no spare in the pool; each story puts its own in."""

@@ -247,7 +247,7 @@ def _cannot_mend(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | N
         return Step(kind=StepKind.GIVE_UP_NODE, because=[f"nothing comes in place of {facts.node.name}: {why}", *rungs.refused])
     return Step(
         kind=StepKind.RETIRE,
-        because=["no rung in place is left: the node stays quarantined and a person is paged", *rungs.refused],
+        because=["nothing that can be done from here mends it", *rungs.refused],
     )
 
 
