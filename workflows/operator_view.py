@@ -50,7 +50,9 @@ class OperatorView:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    for sign in "|[]":  # a column, and a link that would hide half of the text
+        text = text.replace(sign, f"\\{sign}")
+    return text.replace("\n", " ")
 
 
 def _update(name: str, value: str | bool | list[str]) -> SearchAttributeUpdate[Any]:
