@@ -15,18 +15,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from moto import backends
-from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.ec2.models import ec2_backends
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import BaseWSGIServer, make_server
 
 from infra.lab.ec2_calls import Answer, AwsCall, console_output, error, instance_ids_in, read_call
 from infra.lab.holds import Hold, Holds
-from infra.lab.options import REGION
+from infra.lab.moto_instances import forget_everything, set_state, state_of
 
-SERVICES = ("ec2", "autoscaling", "eks", "sqs", "sts", "iam")
-_STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 _NEEDS = {
     "RebootInstances": ("running", "pending"),
     "StopInstances": ("running", "pending", "stopping", "stopped"),
@@ -49,17 +44,6 @@ class InstanceEvents(Protocol):
     def console_of(self, instance_id: str) -> str:
         """Return the instance's console output. Called from a server thread."""
         ...
-
-
-@dataclass(frozen=True)
-class InstanceIdentity:
-    """An instance as its node needs to know it."""
-
-    instance_id: str
-    instance_type: str
-    ip: str
-    dns: str
-    tags: dict[str, str]
 
 
 @dataclass
@@ -109,9 +93,7 @@ class Ec2Endpoint:
 
     def start(self) -> None:
         """Forget everything that moto remembers in this process, and serve."""
-        for service in SERVICES:
-            backend: Any = backends.get_backend(service)  # type: ignore[call-overload]
-            backend[DEFAULT_ACCOUNT_ID].reset()
+        forget_everything()
         self._server = make_server("127.0.0.1", 0, self._serve, threaded=True, request_handler=_QuietHandler)
         self._server.daemon_threads = True  # type: ignore[attr-defined]
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -140,33 +122,6 @@ class Ec2Endpoint:
         """Answer the next calls of a name with an error code instead of carrying them out."""
         with self._lock:
             self._failures.append(_Failure(operation, code, instance_id, times))
-
-    def set_state(self, instance_id: str, state: str) -> None:
-        """Show an instance in a state: the node has got there."""
-        instance = self._instance(instance_id)
-        if instance is not None:
-            instance._state.name, instance._state.code = state, _STATE_CODES[state]
-
-    def state_of(self, instance_id: str) -> str | None:
-        """Return EC2's word for an instance's state, None if there is no such instance."""
-        instance = self._instance(instance_id)
-        return None if instance is None else str(instance._state.name)
-
-    def identity_of(self, instance_id: str) -> InstanceIdentity:
-        """Return what a new instance is called and is. KeyError if there is no such instance."""
-        instance = self._instance(instance_id)
-        if instance is None:
-            raise KeyError(instance_id)
-        return InstanceIdentity(
-            instance_id,
-            str(instance.instance_type),
-            str(instance.private_ip),
-            str(instance.private_dns_name),
-            {tag["key"]: tag["value"] for tag in instance.get_tags()},
-        )
-
-    def _instance(self, instance_id: str) -> Any:
-        return ec2_backends[DEFAULT_ACCOUNT_ID][REGION].get_instance_by_id(instance_id)
 
     def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         call = read_call(environ)
@@ -214,7 +169,7 @@ class Ec2Endpoint:
     def _refusal(self, call: AwsCall) -> Answer | None:
         allowed = _NEEDS.get(call.operation)
         for instance_id in call.instance_ids if allowed else ():
-            state = self.state_of(instance_id)
+            state = state_of(instance_id)
             if allowed and state is not None and state not in allowed:
                 verb = call.operation.removesuffix("Instances").lower()
                 return error(
@@ -225,7 +180,7 @@ class Ec2Endpoint:
         return None
 
     def _carry_out(self, call: AwsCall, environ: dict[str, Any]) -> Answer:
-        before = {instance_id: self.state_of(instance_id) for instance_id in call.instance_ids}
+        before = {instance_id: state_of(instance_id) for instance_id in call.instance_ids}
         answer = self._ask_moto(environ)
         if answer.status >= 300 or not call.mutates:
             return answer
@@ -245,10 +200,10 @@ class Ec2Endpoint:
             ("TerminateInstances", "terminated"),
         }
         if already and before is not None:
-            self.set_state(instance_id, before)
+            set_state(instance_id, before)
             return
         if midway is not None:
-            self.set_state(instance_id, midway)
+            set_state(instance_id, midway)
         if midway is not None or operation == "RebootInstances":
             self._loop.call_soon_threadsafe(self._events.on_call, operation, instance_id)
 

@@ -13,6 +13,7 @@ from botocore.config import Config
 from activities.names import ROLE_HEAD, ROLE_SPARE, ROLE_WORKER, TAG_CLUSTER, TAG_ROLE
 from infra.lab.ec2_endpoint import Ec2Endpoint
 from infra.lab.hardware import HEAD_TYPE
+from infra.lab.moto_instances import identity_of, set_state, state_of
 from infra.lab.node import LabNode
 from infra.lab.options import REGION, LabOptions
 from infra.lab.ssh_server import SshSide
@@ -49,7 +50,7 @@ class Fleet:
         wanted += [(f"spare-{number}", ROLE_SPARE) for number in range(1, options.spares + 1)]
         for instance_id in await asyncio.to_thread(self._launch, wanted):
             await self._add(instance_id).start_up()
-            endpoint.set_state(instance_id, "running")
+            set_state(instance_id, "running")
         endpoint.calls.clear()
         self._building = False
 
@@ -77,7 +78,7 @@ class Fleet:
 
     def _add(self, instance_id: str) -> LabNode:
         """Make the node of an instance. Without a name of its own it is called as EC2 calls it."""
-        instance = self.endpoint.identity_of(instance_id)
+        instance = identity_of(instance_id)
         name = instance.tags.get("Name") or instance.dns.split(".")[0]
         if name in self.nodes:
             name = f"{name}-{instance_id[-6:]}"
@@ -143,8 +144,8 @@ class Fleet:
 
     def _settle(self, node: LabNode, midway: str, end: str) -> None:
         """Show the end state, unless another call has meanwhile sent the instance elsewhere."""
-        if self.endpoint.state_of(node.instance_id) == midway:
-            self.endpoint.set_state(node.instance_id, end)
+        if state_of(node.instance_id) == midway:
+            set_state(node.instance_id, end)
 
     def console_of(self, instance_id: str) -> str:
         """What the instance wrote to its console at boot: the public host key, as cloud-init prints it."""

@@ -19,6 +19,7 @@ from infra.lab.fleet import CREDENTIALS, HEAD, Fleet
 from infra.lab.group_test import GroupTest
 from infra.lab.hardware import hardware_of
 from infra.lab.job import TrainingJob
+from infra.lab.moto_instances import state_of
 from infra.lab.node import LabNode, NodeState
 from infra.lab.options import REGION, LabOptions
 from infra.lab.ssh_server import SshSide
@@ -159,7 +160,7 @@ class Lab:
             "temporal_address": self.temporal.address if self.temporal else "",
             "temporal_pid": self.temporal.pid if self.temporal else None,
             "ui_url": self.temporal.ui_url if self.temporal else "",
-            "ec2_states": {name: self.endpoint.state_of(node.instance_id) for name, node in self.nodes.items()},
+            "ec2_states": {name: state_of(node.instance_id) for name, node in self.nodes.items()},
             "nodes": [node.describe() for node in self.nodes.values()],
             "job": self.job.status(),
             "calls": calls,

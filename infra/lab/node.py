@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from infra.lab.changes import Changes
-from infra.lab.ec2_endpoint import InstanceIdentity
-from infra.lab.faults import Cure, Fault, gpu_changes, kernel_lines, kills_work
+from infra.lab.faults import Cure, Fault, kernel_lines, kills_work
+from infra.lab.gpu_state import bandwidth_left, gpus_with
 from infra.lab.hardware import HARDWARE, fresh_gpus
+from infra.lab.moto_instances import InstanceIdentity
 from infra.lab.node_root import UPTIME_OF_A_NEW_LAB_S, NodeRoot
 from infra.lab.options import LabOptions
 from infra.lab.processes import NodeProcesses, kill_group
 from infra.lab.ssh_server import NodeSshServer, SshSide
-
-NVIDIA = Path(__file__).parent / "nvidia"
 
 
 class NodeState(StrEnum):
@@ -63,7 +62,7 @@ class LabNode:
         self.files = NodeRoot(root, name, self.instance_type, hardware)
         self.files.lay_out(desk)
         self.files.lay_out_pci(self._gpus)
-        self.processes = NodeProcesses(root, self._environment())
+        self.processes = NodeProcesses(root, self.files.environment())
         self.server = NodeSshServer(name, self.files, self.processes, ssh)
         self._turn = asyncio.Lock()
         self._changes = Changes()
@@ -87,21 +86,6 @@ class LabNode:
     def faults(self) -> tuple[Fault, ...]:
         """The faults that the node has now."""
         return tuple(self._faults)
-
-    def _environment(self) -> dict[str, str]:
-        """What a login on the node sees."""
-        return {
-            "PATH": f"{self.files.bin}:/usr/local/bin:/usr/bin:/bin",
-            "HOME": str(self.files.home),
-            "USER": "hotspare",
-            "LOGNAME": "hotspare",
-            "SHELL": "/bin/sh",
-            "LANG": "C.UTF-8",
-            "TMPDIR": str(self.root / "tmp"),
-            "HOTSPARE_HOST_ROOT": str(self.root),
-            "PYTHONPATH": str(NVIDIA),
-            "LAB_NODE": self.name,
-        }
 
     async def wait_until(self, true: Callable[[LabNode], bool]) -> None:
         """Wait until something holds for the node's state, boots or work."""
@@ -226,19 +210,15 @@ class LabNode:
 
     def gpu_state(self) -> dict[str, Any]:
         """Return what the fake driver answers from: GPUs with the effects of the faults, processes, bandwidth left."""
-        gpus = [dict(gpu) for gpu in self._gpus]
-        left: dict[str, Any] = {"intra": 1.0, "inter": 1.0, "pairs": {}, "wrong": 0}
-        for fault in self._faults:
-            if gpus:
-                gpus[fault.gpu].update(gpu_changes(fault))
-            left["wrong"] += fault.wrong
-            if fault.slow is not None and fault.slow_kind == "pair":
-                left["pairs"][fault.peer] = fault.slow
-            elif fault.slow is not None:
-                left[fault.slow_kind] = min(left[fault.slow_kind], fault.slow)
         processes = [{"pid": pid, "name": name} for pid, (name, _) in self._work.items()]
         rate = asdict(self._hardware.node_rate) if self._hardware else {}
-        return {"gpus": gpus, "processes": processes, "left": left, "node_rate": rate, "test_s": self._options.group_test_s}
+        return {
+            "gpus": gpus_with(self._faults, self._gpus),
+            "left": bandwidth_left(self._faults),
+            "processes": processes,
+            "node_rate": rate,
+            "test_s": self._options.group_test_s,
+        }
 
     def _write_gpu_state(self) -> None:
         if self._hardware is not None:

@@ -64,6 +64,21 @@ class NodeRoot:
         self._booted_at = 0.0
         self.boot_id = ""
 
+    def environment(self) -> dict[str, str]:
+        """What a login on the node sees."""
+        return {
+            "PATH": f"{self.bin}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(self.home),
+            "USER": "hotspare",
+            "LOGNAME": "hotspare",
+            "SHELL": "/bin/sh",
+            "LANG": "C.UTF-8",
+            "TMPDIR": str(self.path / "tmp"),
+            "HOTSPARE_HOST_ROOT": str(self.path),
+            "PYTHONPATH": str(LAB / "nvidia"),
+            "LAB_NODE": self._name,
+        }
+
     def lay_out(self, desk: dict[str, Any]) -> None:
         """Create the folders, commands and files that do not change. `desk` tells the commands how to reach the lab."""
         for folder in _FOLDERS:

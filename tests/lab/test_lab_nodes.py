@@ -9,6 +9,7 @@ import pytest
 
 from infra.lab.faults import Cure, Fault
 from infra.lab.lab import Lab
+from infra.lab.moto_instances import state_of
 from infra.lab.node import NodeState
 from infra.lab.processes import marked_processes
 from tests.lab.conftest import Reach
@@ -117,7 +118,7 @@ async def test_a_node_whose_boot_never_ends_stays_away(lab: Lab, reach: Reach) -
     await node.wait_until(lambda seen: seen.state is NodeState.DEAD)
     with pytest.raises(ConnectionRefusedError):
         await reach.connect("node-1")
-    assert lab.endpoint.state_of(node.instance_id) == "running"
+    assert state_of(node.instance_id) == "running"
 
 
 async def test_a_node_that_hangs_takes_commands_and_never_answers_until_it_boots(lab: Lab, reach: Reach) -> None:

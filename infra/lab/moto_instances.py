@@ -1,0 +1,64 @@
+"""The instances as moto keeps them: what they are, and the state that EC2 would show. The only place that reaches into moto."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from moto import backends
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.ec2.models import ec2_backends
+
+from infra.lab.options import REGION
+
+SERVICES = ("ec2", "autoscaling", "eks", "sqs", "sts", "iam")
+_STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
+
+
+@dataclass(frozen=True)
+class InstanceIdentity:
+    """An instance as its node needs to know it."""
+
+    instance_id: str
+    instance_type: str
+    ip: str
+    dns: str
+    tags: dict[str, str]
+
+
+def forget_everything() -> None:
+    """Empty the services that a lab offers; moto's state belongs to the process and outlives a lab."""
+    for service in SERVICES:
+        backend: Any = backends.get_backend(service)  # type: ignore[call-overload]
+        backend[DEFAULT_ACCOUNT_ID].reset()
+
+
+def identity_of(instance_id: str) -> InstanceIdentity:
+    """Return what an instance is called and is. KeyError if there is no such instance."""
+    instance = _instance(instance_id)
+    if instance is None:
+        raise KeyError(instance_id)
+    return InstanceIdentity(
+        instance_id,
+        str(instance.instance_type),
+        str(instance.private_ip),
+        str(instance.private_dns_name),
+        {tag["key"]: tag["value"] for tag in instance.get_tags()},
+    )
+
+
+def state_of(instance_id: str) -> str | None:
+    """Return EC2's word for an instance's state, None if there is no such instance."""
+    instance = _instance(instance_id)
+    return None if instance is None else str(instance._state.name)
+
+
+def set_state(instance_id: str, state: str) -> None:
+    """Show an instance in a state: its node has got there, or is on the way."""
+    instance = _instance(instance_id)
+    if instance is not None:
+        instance._state.name, instance._state.code = state, _STATE_CODES[state]
+
+
+def _instance(instance_id: str) -> Any:
+    return ec2_backends[DEFAULT_ACCOUNT_ID][REGION].get_instance_by_id(instance_id)
