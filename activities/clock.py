@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import Protocol
 
 from temporalio import activity
@@ -35,6 +36,7 @@ class SystemClock:
 
 
 _last_detail: ContextVar[object] = ContextVar("last_detail", default="")
+_last_beat: ContextVar[float | None] = ContextVar("last_beat", default=None)
 
 
 def beat(detail: object = None) -> None:
@@ -46,6 +48,15 @@ def beat(detail: object = None) -> None:
         _last_detail.set(detail)
     if activity.in_activity():
         activity.heartbeat(_last_detail.get())
+        _last_beat.set(time.monotonic())
+
+
+def silent_s() -> float:
+    """Seconds since this attempt last gave a sign of life: its last heartbeat, or its start."""
+    last = _last_beat.get()
+    if last is not None:
+        return time.monotonic() - last
+    return (datetime.now(UTC) - activity.info().started_time).total_seconds()
 
 
 def waited_before() -> float:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from temporalio import activity
 
-from activities.clock import Clock, SystemClock, beat
+from activities.clock import Clock, SystemClock, beat, silent_s
 from activities.errors import Throttled, TooLate
 
 ACT_MARGIN_S = 5.0
@@ -36,8 +36,11 @@ class IntentStore(Protocol):
 
 
 def refuse_if_late(now: datetime | None = None) -> None:
-    """Raise TooLate when this attempt is within `ACT_MARGIN_S` of its start-to-close time-out."""
+    """Raise TooLate when this attempt is within `ACT_MARGIN_S` of a time-out: after it another attempt may be at work already."""
     info = activity.info()
+    silence = info.heartbeat_timeout.total_seconds() if info.heartbeat_timeout else None
+    if silence is not None and silent_s() > silence - min(ACT_MARGIN_S, silence / 3):
+        raise TooLate(f"{info.activity_type}: attempt {info.attempt} was silent for too long; the next attempt observes first")
     if info.start_to_close_timeout is None:
         return
     ends = info.started_time + info.start_to_close_timeout
@@ -62,6 +65,7 @@ def act_once(
     `settle_s` seconds to show, and only an effect that does not show by then is made (again). Where the world then shows
     neither the effect nor its absence (`in_doubt`), it is left to whoever waits for the effect: never made a second time.
     """
+    beat()
     if happened():
         return False
     if not store.note_intent(token, what):

@@ -16,6 +16,9 @@ from activities import names
 NO_WORKER = timedelta(minutes=10)
 HEARTBEAT = timedelta(seconds=10)  # a cancel reaches an activity with its next heartbeat, so within ten seconds
 
+SILENCE = timedelta(seconds=30)
+"""Longest silence of an attempt that disrupts. It looks for a boot id without a sign of life, 10 s each time, before it acts."""
+
 
 class Options(TypedDict, total=False):
     """Keyword arguments of `workflow.execute_activity_method`."""
@@ -71,9 +74,9 @@ EVIDENCE: Options = {
 
 DISRUPT: Options = {
     "task_queue": names.QUEUE_AWS,
-    "start_to_close_timeout": timedelta(seconds=30),
+    "start_to_close_timeout": timedelta(seconds=60),
     "schedule_to_start_timeout": timedelta(seconds=60),  # a grant is good for one step within a minute
-    "heartbeat_timeout": timedelta(seconds=15),  # a mutating call without a heartbeat ends within ten
+    "heartbeat_timeout": SILENCE,
     "retry_policy": EFFECT_RETRY,
     "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
 }
@@ -85,7 +88,6 @@ RESET: Options = {**DISRUPT, "task_queue": names.QUEUE_SSH}
 POWER_CYCLE: Options = {
     **DISRUPT,
     "start_to_close_timeout": timedelta(minutes=15),
-    "heartbeat_timeout": HEARTBEAT,
 }
 """Stop, wait until stopped, start."""
 

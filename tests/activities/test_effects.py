@@ -111,6 +111,16 @@ def test_an_attempt_whose_time_is_nearly_up_does_not_act() -> None:
     assert world.made == 0
 
 
+def test_an_attempt_that_was_silent_for_too_long_does_not_act_because_another_may_be_at_work(
+    surroundings: ActivityEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    monkeypatch.setattr("activities.effects.silent_s", lambda: 3600.0)
+    with pytest.raises(TooLate):
+        world.try_once(surroundings)
+    assert world.made == 0
+
+
 def test_an_attempt_that_ends_before_its_watch_leaves_the_rest_of_it_to_the_next() -> None:
     world = World()
     world.store.note_intent("token", "the first attempt may have acted")
