@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -115,7 +116,8 @@ def test_an_attempt_that_was_silent_for_too_long_does_not_act_because_another_ma
     surroundings: ActivityEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World()
-    monkeypatch.setattr("activities.effects.silent_s", lambda: 3600.0)
+    surroundings.info = dataclasses.replace(surroundings.info, heartbeat_timeout=timedelta(seconds=30))
+    monkeypatch.setattr("activities.effects.silent_s", lambda: 26.0)
     with pytest.raises(TooLate):
         world.try_once(surroundings)
     assert world.made == 0
