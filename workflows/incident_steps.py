@@ -218,16 +218,16 @@ async def ask_person(incident: Incident, step: Step) -> None:
     incident.view.attributes(WaitsForPerson=True)
     if step.page not in incident.known.paged:
         incident.tell("asks a person", step.because[0])
-    await page(incident, step.because[0], step.page, again=True)
+        await page(incident, step.because[0], step.page)
     try:
         await workflow.wait_condition(
-            lambda: incident.interrupted() or incident.talk.has_strays(),
+            lambda: bool(incident.words or incident.unread or incident.talk.has_strays()),
             timeout=timedelta(seconds=step.deadline_s),
             timeout_summary=f"a person answers: {step.because[0]}",
         )
     except TimeoutError:
-        incident.learn(stuck="")
-        incident.tell("asks again", "nobody answered; the quarantine stays")
+        incident.learn(stuck="", paged=[one for one in incident.known.paged if one != step.page])
+        incident.tell("unanswered", "nobody answered; the quarantine stays, and the question is asked again")
     incident.view.attributes(WaitsForPerson=False)
 
 

@@ -240,3 +240,29 @@ async def test_a_start_by_hand_under_another_id_hands_over_to_the_node_s_own_inc
     )
     assert (await handle.result())["outcome"] == "handed over"
     assert (await no_spares.incident_of("node-2").result()).outcome == "resolved"
+
+
+async def test_a_question_is_paged_once_until_its_time_is_up_and_then_again(no_spares: Healing) -> None:
+    fleet = no_spares.fleet
+    no_spares.policy = APPROVE_REBOOT
+    await no_spares.restart_worker()
+    fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
+    handle = await no_spares.report("node-2", xid=79)
+    await no_spares.told(handle, "asks a person")
+    await no_spares.report("node-2", what="and somebody else sees it too")
+    await no_spares.until(lambda: said(handle, "somebody else"))
+    assert len(fleet.pages) == 1
+    await no_spares.env.fast_forward(handle, APPROVE_REBOOT.approval_page_again_s + 1)
+    await no_spares.told(handle, "unanswered")
+    await no_spares.until(lambda: paged(no_spares, 2))
+    assert fleet.count("reboot") == 0
+
+
+async def said(handle: WorkflowHandle[Any, Any], text: str) -> bool:
+    """Whether the story has these words."""
+    return any(text in line["text"] for line in await handle.query("story"))
+
+
+async def paged(cluster: Healing, times: int) -> bool:
+    """Whether so many pages went out."""
+    return len(cluster.fleet.pages) == times
