@@ -125,10 +125,9 @@ class Delivered(Message):
 
 
 class Joined(Message):
-    """Which workflow took the message."""
+    """Which workflow took the message. Whether the message started it is not told: no client of Temporal says so for certain."""
 
     workflow_id: str
-    started: bool = False
 
 
 class SurveyHolders(Message):

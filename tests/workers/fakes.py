@@ -59,7 +59,7 @@ class FakeGateway:
         if self.away:
             raise ProviderBusy("Temporal does not answer")
         self.reports.append((instance_id, start))
-        return Joined(workflow_id=incident_id(start.cluster, instance_id), started=True)
+        return Joined(workflow_id=incident_id(start.cluster, instance_id))
 
     async def observe(self, cluster: str, alert: Alert) -> Joined:
         self.calls["observe"] += 1

@@ -43,10 +43,8 @@ def report(
                 start = StartIncident(node=found.name, cluster=at.settings.name, report=told)
                 joined = await at.wiring.gateway.report_fault(start, found.instance_id)
                 link = at.ui_link(joined.workflow_id)
-                answer.document({"node": found, "incident": joined.workflow_id, "started": joined.started, "ui": link})
-                answer.say(
-                    f"{found.name} ({found.instance_id}): {'opened' if joined.started else 'added to'} {joined.workflow_id}"
-                )
+                answer.document({"node": found, "incident": joined.workflow_id, "ui": link})
+                answer.say(f"{found.name} ({found.instance_id}): {joined.workflow_id} has the report")
                 if link:
                     answer.say(link)
                 answer.say(f"next: hotspare why {found.name}")
