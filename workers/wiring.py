@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from temporalio.client import Client
 
@@ -35,6 +35,9 @@ from checks.archive import build_archive
 from workers.connection import TemporalAway
 from workers.settings import Settings
 from workflows.decide import DecideActivities
+
+if TYPE_CHECKING:
+    from activities.clients.host_key_trust import HostKeyTrust
 
 Activity = Callable[..., Any]
 
@@ -98,9 +101,19 @@ class Wiring:
         """Gives the access to a node; connections are kept open over calls."""
         from activities.clients.ssh_paramiko import SshAccessTo
 
-        access = SshAccessTo(self._settings.access)
+        access = SshAccessTo(self._settings.access, self.host_keys)
         self._closing.callback(access.close)
         return access
+
+    @cached_property
+    def host_keys(self) -> HostKeyTrust:
+        """What knows the host keys of instances, from AWS."""
+        from activities.clients.host_key_trust import HostKeyTrust
+
+        def read_console(instance_id: str, now: bool) -> str:
+            return self.ec2.console_output(instance_id, latest=now)
+
+        return HostKeyTrust(self._settings.access.ssh_config, read_console)
 
     @cached_property
     def node_activities(self) -> NodeActivities:

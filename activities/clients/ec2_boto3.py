@@ -86,9 +86,9 @@ class Ec2Boto3:
         with _mapped(f"remove tags of {instance_id}"):
             self._change.delete_tags(Resources=[instance_id], Tags=[{"Key": key} for key in keys])
 
-    def console_output(self, instance_id: str) -> str:
+    def console_output(self, instance_id: str, *, latest: bool = False) -> str:
         with _mapped(f"read the console of {instance_id}"):
-            return self._read.get_console_output(InstanceId=instance_id).get("Output", "")
+            return self._read.get_console_output(InstanceId=instance_id, Latest=latest).get("Output", "")
 
 
 def _client(settings: AwsSettings, config: Config) -> EC2Client:

@@ -56,7 +56,7 @@ class FakeEc2:
 
         self._points.carry_out("remove_tags", self._name(instance_id), remove)
 
-    def console_output(self, instance_id: str) -> str:
+    def console_output(self, instance_id: str, *, latest: bool = False) -> str:
         with self._lock:
             return "\n".join(self._machine(instance_id).kernel_log)
 

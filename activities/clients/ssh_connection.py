@@ -1,4 +1,7 @@
-"""One SSH connection to one node, opened when needed and opened again when it broke. Host keys are always verified."""
+"""One SSH connection to one node, opened when needed and opened again when it broke. Host keys are always verified.
+
+An unknown key of the node is learned from who knows better than the network, where somebody does; it is never asked of the node.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,32 @@ import contextlib
 import logging
 import socket
 import threading
+import time
+from collections.abc import Callable
 from typing import NoReturn
 
 import paramiko
 
+from activities.clients.host_keys import HostKey
+from activities.clients.known_hosts import known_keys, remember
 from activities.clients.ssh_config import SshConfiguration, SshTarget
-from activities.errors import AccessRefused, CommandFailed, NodeUnreachable
+from activities.clients.ssh_host_keys import RefuseUnknown, UnknownHostKey, accept_key, changed_key, impostor
+from activities.errors import AccessRefused, CommandFailed, HotspareError, NodeUnreachable
 
 KEEPALIVE_S = 5
 """Seconds between keep-alive packets, so that a dead peer is noticed on a silent connection. Hotspare default."""
 
 DEAD_PEER_MS = 15_000
 """Milliseconds without acknowledgement after which the kernel gives a connection up. Hotspare default: 3 keep-alives."""
+
+LEARN_AGAIN_S = 60.0
+"""Seconds between questions for a host key that could not be learned. Hotspare default: a console is shown minutes after a boot,
+and a follower of the kernel log tries to connect every few seconds."""
+
+LearnKeys = Callable[[], tuple[HostKey, ...]]
+"""Gives the node's host keys from another source than the network to it. Raises HotspareError when it cannot."""
+
+logger = logging.getLogger(__name__)
 
 # What goes wrong on a connection reaches us as an exception; paramiko's own thread would print it once more with a traceback.
 logging.getLogger("paramiko.transport").setLevel(logging.CRITICAL)
@@ -26,10 +43,15 @@ logging.getLogger("paramiko.transport").setLevel(logging.CRITICAL)
 class SshConnection:
     """A connection that several threads may use at once; each command has its own channel."""
 
-    def __init__(self, configuration: SshConfiguration, target: SshTarget, connect_timeout_s: float) -> None:
+    def __init__(
+        self, configuration: SshConfiguration, target: SshTarget, connect_timeout_s: float, learn: LearnKeys | None = None
+    ) -> None:
         self._configuration = configuration
         self._target = target
         self._timeout_s = connect_timeout_s
+        self._learn = learn
+        self._learn_not_before = 0.0
+        self._refused = ""
         self._lock = threading.Lock()
         self._clients: list[paramiko.SSHClient] = []
 
@@ -37,6 +59,11 @@ class SshConnection:
     def name(self) -> str:
         """What an operator would type after `ssh`."""
         return self._target.alias
+
+    def lead_to(self, configuration: SshConfiguration, target: SshTarget) -> None:
+        """Use another configuration from the next connection on; the present one lasts as long as it holds."""
+        # Without the lock, which is held while a connection is made: nobody is to wait for that here.
+        self._configuration, self._target = configuration, target
 
     def open_channel(self) -> paramiko.Channel:
         """Return a new session channel; a connection that turns out to be dead is opened again once."""
@@ -83,11 +110,46 @@ class SshConnection:
             jump = self._configuration.target(target.jumps[-1])
             jumps = self._connect(jump, (*hops, target.alias))
         try:
-            return [self._login(target, self._socket(target, jumps)), *jumps]
+            return [self._enter(target, jumps) if not hops else self._login(target, self._socket(target, jumps)), *jumps]
         except BaseException:
             for client in jumps:
                 client.close()
             raise
+
+    def _enter(self, target: SshTarget, jumps: list[paramiko.SSHClient]) -> paramiko.SSHClient:
+        """Log in to the node itself. An unknown host key is learned, and who offered it has to prove itself by that."""
+        try:
+            return self._login(target, self._socket(target, jumps))
+        except UnknownHostKey as unknown:
+            if self._learn is None:
+                raise
+            if time.monotonic() < self._learn_not_before:
+                raise AccessRefused(self._refused) from unknown
+            try:
+                return self._prove(target, jumps, unknown.key, self._learned(target, unknown.key))
+            except AccessRefused as refused:
+                self._refused, self._learn_not_before = str(refused), time.monotonic() + LEARN_AGAIN_S
+                raise
+
+    def _learned(self, target: SshTarget, offered: HostKey) -> tuple[HostKey, ...]:
+        assert self._learn is not None
+        try:
+            return self._learn()
+        except HotspareError as error:
+            raise UnknownHostKey(target, offered, f"; it could not be learned over AWS: {error}") from error
+
+    def _prove(
+        self, target: SshTarget, jumps: list[paramiko.SSHClient], offered: HostKey, learned: tuple[HostKey, ...]
+    ) -> paramiko.SSHClient:
+        """Log in to a host that has one of the learned keys, and remember these."""
+        if offered not in learned:
+            # A host has several keys. Asked for one of a type that is known, the right host shows it.
+            self._login(target, self._socket(target, jumps), learned).close()
+        try:
+            remember(target.known_hosts, target.known_as, learned)
+        except OSError as error:
+            logger.warning("%s: its host key is learned again next time: %s", self.name, error)
+        return self._login(target, self._socket(target, jumps), learned)
 
     def _socket(
         self, target: SshTarget, jumps: list[paramiko.SSHClient]
@@ -106,12 +168,16 @@ class SshConnection:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_PEER_MS)
         return plain
 
-    def _login(self, target: SshTarget, through: socket.socket | paramiko.Channel | paramiko.ProxyCommand) -> paramiko.SSHClient:
+    def _login(
+        self,
+        target: SshTarget,
+        through: socket.socket | paramiko.Channel | paramiko.ProxyCommand,
+        learned: tuple[HostKey, ...] = (),
+    ) -> paramiko.SSHClient:
         client = paramiko.SSHClient()
-        for file in target.known_hosts:
-            with contextlib.suppress(OSError):
-                client.load_system_host_keys(file)
-        client.set_missing_host_key_policy(_RefuseUnknown(target))
+        for key in learned or known_keys(target.known_hosts, target.known_as):
+            accept_key(client, target, key)
+        client.set_missing_host_key_policy(RefuseUnknown(target))
         try:
             client.connect(
                 target.host,
@@ -128,34 +194,17 @@ class SshConnection:
         except BaseException as error:
             client.close()
             through.close()
+            if learned and isinstance(error, paramiko.BadHostKeyException):
+                raise impostor(target, error.key, learned) from error
             _explain(target, error)
         return client
-
-
-class _RefuseUnknown(paramiko.MissingHostKeyPolicy):
-    """Refuses a host whose key is not known, and says how to add it."""
-
-    def __init__(self, target: SshTarget) -> None:
-        self._target = target
-
-    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> NoReturn:
-        target = self._target
-        raise AccessRefused(
-            f"{target.alias}: the host key of {target.host} port {target.port} is not known "
-            f"({key.get_name()} {key.fingerprint}). Compare the fingerprint with the instance's console output "
-            f"(aws ec2 get-console-output), then add the key: "
-            f"ssh-keyscan -p {target.port} {target.host} >> {target.known_hosts[0]}"
-        )
 
 
 def _explain(target: SshTarget, error: BaseException) -> NoReturn:
     """Turn what paramiko raises at login into our errors: who is refused is not unreachable."""
     place = f"{target.host} port {target.port}"
     if isinstance(error, paramiko.BadHostKeyException):
-        raise AccessRefused(
-            f"{target.alias}: the host key of {place} has changed; if the instance was replaced, remove the old one: "
-            f"ssh-keygen -R '[{target.host}]:{target.port}' -f {target.known_hosts[0]}"
-        ) from error
+        raise changed_key(target) from error
     if isinstance(error, paramiko.AuthenticationException):
         keys = ", ".join(target.identity_files) or "the default keys"
         raise AccessRefused(f"{target.alias}: {target.user}@{place} does not accept {keys}: {error}") from error

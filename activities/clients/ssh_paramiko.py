@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import logging
 import re
 import selectors
-import shlex
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import paramiko
 
 from activities.clients import detached_run
-from activities.clients.ssh_config import SshConfiguration
+from activities.clients.host_key_trust import HostKeyTrust
+from activities.clients.ssh_channel import LOOK_S, drain, ended, execute, send, some, text
+from activities.clients.ssh_config import SshConfiguration, SshTarget
 from activities.clients.ssh_connection import SshConnection
 from activities.clock import beat
-from activities.errors import CommandFailed, DeadlinePassed, NodeUnreachable
+from activities.errors import AccessRefused, BadInput, CommandFailed, DeadlinePassed, NodeUnreachable
 from activities.inventory import Node
 from activities.node_access import CommandResult, DetachedRun, NodeAccess
 from activities.settings import AccessSettings
 
-LOOK_S = 1.0
-"""Longest wait in one read: a cancellation thrown into the thread gets through between reads only."""
+logger = logging.getLogger(__name__)
 
 NODE_GRACE_S = 2
 """Seconds that the node lets a command run past its deadline, in case nobody is left here to end it."""
@@ -43,6 +46,10 @@ class SshAccess:
     def __init__(self, connection: SshConnection, settings: AccessSettings) -> None:
         self._connection = connection
         self._settings = settings
+
+    def lead_to(self, configuration: SshConfiguration, target: SshTarget) -> None:
+        """Use another configuration from the next connection on."""
+        self._connection.lead_to(configuration, target)
 
     def run(self, command: list[str], deadline_s: float, output_limit: int | None = None) -> CommandResult:
         return self._run(command, deadline_s, output_limit or self._settings.output_limit)
@@ -81,10 +88,10 @@ class SshAccess:
     def follow_kernel_log(self) -> Iterator[str]:
         channel = self._connection.open_channel()
         try:
-            _execute(channel, self._connection.name, [*self._sudo(), "sh", "-c", FOLLOW])
+            execute(channel, self._connection.name, [*self._sudo(), "sh", "-c", FOLLOW])
             rest = b""
             while True:
-                chunk = _some(channel, LOOK_S)
+                chunk = some(channel, LOOK_S)
                 if chunk is None:
                     raise NodeUnreachable(
                         f"{self._connection.name}: the kernel log ended: the node restarts, or the connection broke"
@@ -121,9 +128,9 @@ class SshAccess:
         channel = self._connection.open_channel()
         try:
             limit_s = int(deadline_s) + NODE_GRACE_S
-            _execute(channel, self._connection.name, ["timeout", "-k", "5", str(limit_s), *command])
+            execute(channel, self._connection.name, ["timeout", "-k", "5", str(limit_s), *command])
             if content:
-                _send(channel, content, until, self._connection.name)
+                send(channel, content, until, self._connection.name)
             channel.shutdown_write()
             return self._gather(channel, command, until, deadline_s, output_limit)
         finally:
@@ -135,7 +142,7 @@ class SshAccess:
         out, err = bytearray(), bytearray()
         with selectors.DefaultSelector() as selector:
             selector.register(channel, selectors.EVENT_READ)
-            while not _ended(channel):
+            while not ended(channel):
                 if (left := until - time.monotonic()) <= 0:
                     what = " ".join(Path(word).name for word in command[:2])
                     raise DeadlinePassed(f"{self._connection.name}: no end of {what} within {deadline_s:.0f} s")
@@ -143,91 +150,60 @@ class SshAccess:
                     channel.status_event.wait(min(0.1, left))
                 else:
                     selector.select(min(LOOK_S, left))
-                _drain(channel, out, err, limit)
+                drain(channel, out, err, limit)
                 beat()
-        _drain(channel, out, err, limit)
+        drain(channel, out, err, limit)
         status = channel.recv_exit_status()
         if status == -1 and not channel.get_transport().is_active():
             raise NodeUnreachable(f"{self._connection.name}: the connection broke while {command[0]} ran")
-        return CommandResult(exit_status=status, stdout=_text(out, limit), stderr=_text(err, limit))
+        return CommandResult(exit_status=status, stdout=text(out, limit), stderr=text(err, limit))
 
 
 class SshAccessTo:
-    """`AccessTo` over SSH: one `SshAccess` per node, kept open between calls."""
+    """`AccessTo` over SSH: one `SshAccess` per node, kept open between calls.
 
-    def __init__(self, settings: AccessSettings) -> None:
+    `trust` knows the host keys of instances; without it, or where the settings say so, an unknown key stays an error.
+    """
+
+    def __init__(self, settings: AccessSettings, trust: HostKeyTrust | None = None) -> None:
         self._settings = settings
+        self._trust = trust if settings.learn_host_keys else None
         self._configuration = SshConfiguration(settings.ssh_config)
         self._lock = threading.Lock()
-        self._accesses: dict[tuple[str, str, str], SshAccess] = {}
+        self._accesses: dict[tuple[str, str, str], tuple[Node, SshAccess]] = {}
 
     def __call__(self, node: Node) -> NodeAccess:
         key = (node.instance_id, node.host, node.ip)
         with self._lock:
+            if self._configuration.has_changed():
+                self._read_again()
             if key not in self._accesses:
-                target = self._configuration.target_of(node)
-                connection = SshConnection(self._configuration, target, self._settings.connect_timeout_s)
-                self._accesses[key] = SshAccess(connection, self._settings)
-            return self._accesses[key]
+                self._accesses[key] = (node, self._new_access(node))
+            return self._accesses[key][1]
+
+    def _new_access(self, node: Node) -> SshAccess:
+        target = self._configuration.target_of(node)
+        learn = partial(self._trust.keys_of, node.instance_id) if self._trust is not None else None
+        connection = SshConnection(self._configuration, target, self._settings.connect_timeout_s, learn)
+        return SshAccess(connection, self._settings)
+
+    def _read_again(self) -> None:
+        """Take up a configuration that was written while we run, as it is for each new instance in some clusters."""
+        try:
+            self._configuration = SshConfiguration(self._settings.ssh_config)
+        except BadInput as error:
+            logger.warning("the SSH configuration from before stays in use: %s", error)
+            return
+        for node, access in self._accesses.values():
+            with contextlib.suppress(AccessRefused):  # said when the node is next asked for under another address
+                access.lead_to(self._configuration, self._configuration.target_of(node))
 
     def close(self) -> None:
         """Close every connection."""
         with self._lock:
             accesses, self._accesses = list(self._accesses.values()), {}
-        for access in accesses:
+        for _, access in accesses:
             access.close()
-
-
-def _execute(channel: paramiko.Channel, name: str, command: list[str]) -> None:
-    channel.settimeout(LOOK_S)
-    try:
-        channel.exec_command(shlex.join(command))
-    except (paramiko.SSHException, EOFError, OSError) as error:
-        raise NodeUnreachable(f"{name}: the connection broke before {command[0]} started: {error}") from error
-
-
-def _send(channel: paramiko.Channel, content: bytes, until: float, name: str) -> None:
-    """Send a command's input piece by piece, within the deadline."""
-    view = memoryview(content)
-    while view:
-        try:
-            view = view[channel.send(bytes(view[:32768])) :]
-        except TimeoutError as error:
-            if time.monotonic() > until:
-                raise DeadlinePassed(f"{name}: the node took only a part of {len(content)} bytes in time") from error
-        except OSError as error:
-            raise NodeUnreachable(f"{name}: the connection broke while a file was copied: {error}") from error
-        beat()
-
-
-def _some(channel: paramiko.Channel, wait_s: float) -> bytes | None:
-    """Return what the channel printed within `wait_s`, empty if nothing, None when it has ended."""
-    channel.settimeout(wait_s)
-    try:
-        return channel.recv(65536) or None
-    except TimeoutError:
-        return b""
-
-
-def _ended(channel: paramiko.Channel) -> bool:
-    """Whether the command has ended and all its output is here: the status may overtake the output, and output the status."""
-    if channel.recv_ready() or channel.recv_stderr_ready():
-        return False
-    return (channel.eof_received and channel.exit_status_ready()) or channel.closed
-
-
-def _drain(channel: paramiko.Channel, out: bytearray, err: bytearray, limit: int) -> None:
-    """Take what is there. A character is at most four bytes: more than that of the beginning is not kept."""
-    while channel.recv_ready():
-        out += channel.recv(65536)
-        del out[: -4 * limit]
-    while channel.recv_stderr_ready():
-        err += channel.recv_stderr(65536)
-        del err[: -4 * limit]
-
-
-def _text(content: bytearray, limit: int) -> str:
-    return content.decode("utf-8", "replace")[-limit:]
 
 
 def _folder_name(run_id: str) -> str:
