@@ -222,13 +222,18 @@ class RecoverJob:
             node=self._job,
             title=f"{self._job} stays held",
             why=[why],
-            next_commands=["hotspare status", f"hotspare burn-in of: {', '.join(self._set.nodes())}"],
+            next_commands=self._next_commands(),
         )
         try:
             await workflow.execute_activity_method(NotifyActivities.page, page, summary=f"page: {self._job}", **options.PAGE)
         except ActivityError as error:
             self._view.tell("page failed", cause_of(error))
         return JobResumed(job=self._job, resumed=False, reason=why)
+
+    def _next_commands(self) -> list[str]:
+        nodes = self._set.nodes()
+        commands = ["hotspare status", *(f"hotspare why {name}" for name in self._set.nodes_out())]
+        return [*commands, f"hotspare burn-in {' '.join(nodes)}"] if nodes else commands
 
     async def _tell_incidents(self, end: JobResumed) -> None:
         for incident in self._set.incidents():

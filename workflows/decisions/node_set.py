@@ -65,6 +65,10 @@ class NodeSet:
         stands_in = {self._name_of(replaced): answer.node_name for replaced, answer in self._answers.items()}
         return [stands_in.get(name, name) for name in self._names]
 
+    def nodes_out(self) -> list[str]:
+        """Return the names of the nodes that fell out, in the order in which they did."""
+        return [message.node_name for message in self._out.values()]
+
     def _name_of(self, instance_id: str) -> str:
         return self._out[instance_id].node_name if instance_id in self._out else instance_id
 
