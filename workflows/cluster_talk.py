@@ -9,8 +9,10 @@ from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
+    from activities import names
     from workflows import options
     from workflows.messages import Answer, Ask, AskKind, GiveBack, Grant, Holding
     from workflows.post import post_to_cluster
@@ -98,12 +100,18 @@ class ClusterTalk:
         self._strays.clear()
 
     async def say_holding(self) -> None:
-        """Tell a recovering Cluster what is held; an empty answer is an answer too."""
-        await self._send("holding", Holding(asker=workflow.info().workflow_id, grants=list(self.held.values())))
+        """Tell a recovering Cluster what is held; an empty answer is an answer too.
+
+        Said from a signal handler, beside the running step, so not by a local activity: two of them at once are not safe
+        (temporalio/sdk-python#1578).
+        """
+        cluster = workflow.get_external_workflow_handle(names.cluster_id(self._cluster))
+        with suppress(ApplicationError):  # gone again: the next Cluster asks again
+            await cluster.signal("holding", Holding(asker=workflow.info().workflow_id, grants=list(self.held.values())))
 
     def has_strays(self) -> bool:
         """Return whether a grant arrived that this workflow did not ask for."""
         return bool(self._strays)
 
-    async def _send(self, signal: str, message: Ask | GiveBack | Holding) -> None:
+    async def _send(self, signal: str, message: Ask | GiveBack) -> None:
         await post_to_cluster(self._cluster, signal, message)
