@@ -47,6 +47,7 @@ class LoopbackNode:
         self.script("dmesg", DMESG)
         self.new_boot_id()
         self._host_key = asyncssh.generate_private_key("ssh-ed25519")
+        self.other_host_keys: list[asyncssh.SSHKey] = []
         self._client_key = asyncssh.generate_private_key("ssh-ed25519")
         self._serving: set[asyncio.Task[Any]] = set()
         self._connections: set[asyncssh.SSHServerConnection] = set()
@@ -63,6 +64,16 @@ class LoopbackNode:
     def node(self) -> Node:
         """The inventory entry."""
         return Node(instance_id="i-0abc", name="node-1", ip="127.0.0.1", instance_type="p5.48xlarge", gpus=8)
+
+    @property
+    def host_key(self) -> str:
+        """Type and base64 text of the public host key."""
+        return public_words(self._host_key)
+
+    @property
+    def known_hosts(self) -> Path:
+        """The client's file of known hosts."""
+        return self.folder / "known_hosts"
 
     @property
     def configuration(self) -> Path:
@@ -86,11 +97,10 @@ class LoopbackNode:
     def write_configuration(self, *, known: bool = True, accepted: bool = True) -> None:
         """Write the client's configuration: with the host key known or not, with the right key or another."""
         key = self._client_key if accepted else asyncssh.generate_private_key("ssh-ed25519")
-        key_file, known_file = self.folder / "id_ed25519", self.folder / "known_hosts"
+        key_file, known_file = self.folder / "id_ed25519", self.known_hosts
         key_file.write_bytes(key.export_private_key("openssh"))
         key_file.chmod(0o600)
-        public = self._host_key.export_public_key("openssh").decode().strip()
-        known_file.write_text(f"[127.0.0.1]:{self.port} {public}\n" if known else "")
+        known_file.write_text(f"[127.0.0.1]:{self.port} {self.host_key}\n" if known else "")
         self.configuration.write_text(
             f"Host node-1\n  HostName 127.0.0.1\n  Port {self.port}\n\n"
             f"Host *\n  User somebody\n  IdentityFile {key_file}\n  IdentitiesOnly yes\n  UserKnownHostsFile {known_file}\n"
@@ -124,7 +134,7 @@ class LoopbackNode:
             "127.0.0.1",
             self.port,
             server_factory=lambda: _Connections(self._connections),
-            server_host_keys=[self._host_key],
+            server_host_keys=[self._host_key, *self.other_host_keys],
             authorized_client_keys=asyncssh.import_authorized_keys(public),
             process_factory=self._serve,
             encoding=None,
@@ -183,6 +193,11 @@ class LoopbackNode:
         process.exit(await child.wait())
         feed.cancel()
         await asyncio.gather(feed, return_exceptions=True)
+
+
+def public_words(key: asyncssh.SSHKey) -> str:
+    """Type and base64 text of the public half of a key, as in a known_hosts file."""
+    return " ".join(key.export_public_key("openssh").decode().split()[:2])
 
 
 async def _pump(source: Any, target: Any) -> None:
