@@ -15,9 +15,9 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities import names
     from activities.host_memory import Freeze, HostMemoryActivities, LoadFreezes, SaveFreezes
-    from activities.incidents import IncidentActivities, SurveyHolders
     from activities.inventory import InventoryActivities, ListNodes, Node
     from workflows import options
+    from workflows.cluster_holders import open_holders, silent_holders
     from workflows.decide import DecideActivities, Desk, bearings
     from workflows.decisions import cluster_book as book
     from workflows.messages import (
@@ -29,13 +29,18 @@ with workflow.unsafe.imports_passed_through():
         GiveBack,
         Holding,
         Overview,
-        SayHolding,
         ThawRequest,
     )
     from workflows.post import post
 
 FLEET_AGE = timedelta(seconds=30)
 """How old the view of fleet and spares may be. Hotspare default: a storm costs two look-ups a minute."""
+
+QUEUE_LOOK = timedelta(seconds=30)
+"""Between looks at the queue, for freezes that have ended. Hotspare default."""
+
+AUDIT = timedelta(minutes=10)
+"""Age at which a grant's holder is looked for, and time between such looks. Hotspare default."""
 
 HISTORY_LIMIT = 4_000
 """Events after which state is carried into a new run. Source: the server suggests it at about 4,100 (measured, Server 1.32)."""
@@ -56,6 +61,7 @@ class Cluster:
         self._freezes_changed = False
         self._spares: list[Node] = []
         self._everybody: list[str] = []
+        self._leased: set[str] = set()
         self._fleet_seen = workflow.now() - 2 * FLEET_AGE
 
     @workflow.run
@@ -87,40 +93,35 @@ class Cluster:
             summary="read the freezes back",
             **options.LOOK_UP,
         )
-        open_now = await workflow.execute_activity_method(
-            IncidentActivities.survey_holders,
-            SurveyHolders(cluster=self._cluster, instance_ids=self._everybody),
-            summary="which incidents and replacements are open",
-            **options.MESSENGER,
-        )
-        for holder in open_now.workflow_ids:
-            await self._ask_holder(holder)
-        expected = set(open_now.workflow_ids)
-        try:
-            await workflow.wait_condition(
-                lambda: expected <= {one.asker for one in self._heard},
-                timeout=timedelta(seconds=deadline_s),
-                timeout_summary="holders say what they hold",
-            )
-        except TimeoutError:
-            workflow.logger.warning("recovering: not every holder answered; what tags say stands for them")
+        holders = await open_holders(self._cluster, self._everybody)
+        silent = await silent_holders(self._cluster, holders, lambda: {one.asker for one in self._heard}, deadline_s)
         self._take_holdings()
+        self._state = book.book_silent(self._state, silent, workflow.now())
         self._state = self._state.model_copy(update={"freezes": [*freezes.freezes, *self._state.freezes]})
         self._recovering = False
 
-    async def _ask_holder(self, holder: str) -> None:
-        if not await post(holder, "say_holding", SayHolding(cluster=self._cluster)):
-            workflow.logger.info("%s ended before it could be asked", holder)
-
     async def _wait_for_work(self) -> None:
-        """Wake for messages; with a queue or a freeze also by the clock, which ends freezes."""
-        idle = timedelta(seconds=30) if self._state.queue else None
+        """Wake for messages; with a queue also by the clock, which ends freezes; with grants to see that holders live."""
+        idle = QUEUE_LOOK if self._state.queue else AUDIT if self._state.grants else None
         with suppress(TimeoutError):
             await workflow.wait_condition(
                 lambda: bool(self._asks or self._back or self._heard or self._freezes_changed),
                 timeout=idle,
-                timeout_summary="look at the queue again",
+                timeout_summary="look at the queue, or at the holders, again",
             )
+            return
+        await self._audit()
+
+    async def _audit(self) -> None:
+        """See whether the holders of old grants are there. One that has ended holds nothing; its spare is suspect, not free."""
+        old = [grant for grant in self._state.grants if workflow.now() - grant.granted_at >= AUDIT]
+        if not old:
+            return
+        holders = await open_holders(self._cluster, sorted({grant.instance_id for grant in old}))
+        gone = [grant for grant in old if grant.asker not in holders]
+        if gone:
+            await self._see_fleet()
+            self._state = book.release_gone(self._state, gone, self._leased)
 
     async def _judge(self) -> None:
         """Book what came back first, then judge the queue and the new asks."""
@@ -155,13 +156,14 @@ class Cluster:
         )
         self._spares = [node for node in seen.nodes if node.role == names.ROLE_SPARE]
         self._everybody = [node.instance_id for node in seen.nodes]
+        self._leased = {node.instance_id for node in seen.nodes if node.lease}
         self._fleet_seen = workflow.now()
         self._state = self._state.model_copy(update={"fleet": len(seen.nodes)})
 
     def _take_holdings(self) -> None:
         heard, self._heard = self._heard, []
         for one in heard:
-            self._state = book.book_holding(self._state, one.grants)
+            self._state = book.book_holding(self._state, one)
 
     async def _empty_outbox(self) -> None:
         """Send each answer and wait until the server has it. A holder that is gone never got its grant: it is taken back."""

@@ -70,7 +70,7 @@ class ClusterTalk:
                 return self._answers[ask.request_id]
             except TimeoutError:
                 workflow.logger.warning("Cluster did not answer %s, asking again", ask.request_id)
-        return Answer(request_id=ask.request_id, kind=ask.kind, granted=False, reason="Cluster does not answer")
+        return Answer(request_id=ask.request_id, kind=ask.kind, granted=False, unanswered=True, reason="Cluster does not answer")
 
     async def stand_in_queue(self, ask: Ask, patience: timedelta) -> Answer:
         """Wait for the grant of a queued ask; returns the last answer when patience ends. The place in the queue is kept."""

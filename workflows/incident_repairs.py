@@ -54,8 +54,8 @@ async def _repair_slot(incident: Incident, what: str) -> bool:
             await page(incident, f"{what} waits: {answer.reason}", "waiting for a repair slot")
         return False
     if not answer.granted:
-        await page(incident, f"{what} is refused: {answer.reason}", "no repair slot", again=True)
-        await workflow.sleep(options.CLUSTER_ANSWER, summary="Cluster is asked again")
+        await incident.talk.withdraw(ask)
+        incident.learn(stuck=f"{what}: no repair slot: {answer.reason}")
         return False
     if incident.interrupted():
         await incident.talk.give_back(AskKind.REPAIR_SLOT)

@@ -93,6 +93,9 @@ async def ask_leave(incident: Incident, step: Step) -> None:
             incident.learn(spare=Spare.NONE_SEEN, spare_reason="Cluster sees no free spare")
     elif answer.alone is Alone.STORM:
         incident.learn(storm=answer.reason)
+    elif answer.unanswered:
+        await incident.talk.withdraw(ask)
+        incident.learn(stuck=f"{answer.reason}: is it wedged? look at cluster/{incident.cluster} in the Temporal UI")
     elif answer.queued:
         await page(incident, f"still no room to quarantine: {answer.reason}", "waiting for room")
         await incident.talk.withdraw(ask)
@@ -241,7 +244,7 @@ async def page(incident: Incident, why: str, key: str, *, again: bool = False) -
     if incident.known.asked_rung:
         commands += [f"hotspare approve {name}", f"hotspare skip {name}", f"hotspare take-over {name}"]
     elif incident.known.quarantined:
-        commands += [f"hotspare report {name}   # re-tests it and returns it to service when it passes"]
+        commands += [f"hotspare report {name}"]
     info = workflow.info()
     message = Page(
         key=f"{incident.tokens.run}/{key}",

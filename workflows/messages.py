@@ -47,7 +47,8 @@ class Alone(StrEnum):
 class Answer(Message):
     """Cluster's answer to an Ask. A refusal with `queued` will be followed by a grant when room appears.
 
-    `spare_free` goes with leave to quarantine: whether a spare was seen free, so that nobody asks for one in vain.
+    `spare_free` goes with leave to quarantine: whether a spare was seen free, so that nobody asks for one in vain. `unanswered`
+    is not Cluster's: the asker's own note that no answer came.
     """
 
     request_id: str
@@ -59,6 +60,7 @@ class Answer(Message):
     spare: Node | None = None
     granted_at: datetime | None = None
     spare_free: bool = True
+    unanswered: bool = False
 
 
 class GiveBack(Message):

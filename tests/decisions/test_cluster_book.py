@@ -12,7 +12,7 @@ from activities.inventory import Node
 from tests.decisions.situations import NOW
 from workflows.decisions import cluster_book as book
 from workflows.decisions.settings import ClusterSettings
-from workflows.messages import Alone, Answer, Ask, AskKind, ClusterState, Grant
+from workflows.messages import Alone, Answer, Ask, AskKind, ClusterState, Grant, Holding
 
 LIMITS = ClusterSettings()
 SPARES = [
@@ -111,11 +111,26 @@ def test_a_late_give_back_of_an_earlier_incident_does_not_free_the_present_one()
 
 def test_what_a_holder_says_it_holds_is_booked_once() -> None:
     grant = Grant(request_id="r", asker="incident/i-1", kind=AskKind.SPARE, instance_id="i-1", spare_id="i-s1", granted_at=NOW)
-    state = book.book_holding(book.book_holding(ClusterState(fleet=9), [grant]), [grant])
+    said = Holding(asker=grant.asker, grants=[grant])
+    state = book.book_holding(book.book_holding(ClusterState(fleet=9), said), said)
     assert state.grants == [grant]
     answer = only(judge(state, ask("i-2", AskKind.SPARE)))
     assert answer.spare is not None
     assert answer.spare.instance_id == "i-s2"
+
+
+def test_a_holder_that_does_not_answer_counts_as_out_until_it_does() -> None:
+    state = book.book_silent(ClusterState(fleet=5), ["incident/lab/i-7"], NOW)
+    assert not only(judge(state, ask("i-1"))).granted
+    state = book.book_holding(state, Holding(asker="incident/lab/i-7"))
+    assert only(judge(state, ask("i-1"))).granted
+
+
+def test_of_a_holder_that_has_ended_everything_is_free_but_a_spare_that_still_carries_its_lease() -> None:
+    state = judge(ClusterState(fleet=10), ask("i-1"), ask("i-1", AskKind.REPAIR_SLOT), ask("i-1", AskKind.SPARE)).state
+    suspect = book.release_gone(state, state.grants, leased={"i-s1"})
+    assert [grant.kind for grant in suspect.grants] == [AskKind.SPARE]
+    assert not book.release_gone(state, state.grants, leased=set()).grants
 
 
 class Books(RuleBasedStateMachine):

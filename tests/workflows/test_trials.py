@@ -266,3 +266,21 @@ async def said(handle: WorkflowHandle[Any, Any], text: str) -> bool:
 async def paged(cluster: Healing, times: int) -> bool:
     """Whether so many pages went out."""
     return len(cluster.fleet.pages) == times
+
+
+async def test_what_a_terminated_incident_held_is_free_again_once_it_is_seen_to_be_gone(no_spares: Healing) -> None:
+    fleet = no_spares.fleet
+    no_spares.policy = APPROVE_REBOOT
+    await no_spares.restart_worker()
+    fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
+    handle = await no_spares.report("node-2", xid=79)
+    await no_spares.told(handle, "asks a person")
+    await handle.terminate("by mistake")
+    keeper = no_spares.client.get_workflow_handle(names.cluster_id(fleet.cluster))
+    assert (await no_spares.overview()).state.grants
+    await no_spares.env.fast_forward(keeper, 1300)
+
+    async def nothing_is_held() -> bool:
+        return not (await no_spares.overview()).state.grants
+
+    await no_spares.until(nothing_is_held)

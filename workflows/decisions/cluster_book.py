@@ -12,7 +12,10 @@ from activities.inventory import Node
 from activities.message import Message
 from workflows.decisions.settings import ClusterSettings
 from workflows.decisions.spares import SpareChoice, choose_spare
-from workflows.messages import Alone, Answer, Ask, AskKind, ClusterState, Grant, SeenFault
+from workflows.messages import Alone, Answer, Ask, AskKind, ClusterState, Grant, Holding, SeenFault
+
+SILENT = "silent/"
+"""Begins the request id of a grant that was booked for a holder which did not say what it holds."""
 
 
 class Judgement(Message):
@@ -185,10 +188,32 @@ def give_back(state: ClusterState, request_ids: list[str]) -> ClusterState:
     )
 
 
-def book_holding(state: ClusterState, grants: list[Grant]) -> ClusterState:
+def book_holding(state: ClusterState, holding: Holding) -> ClusterState:
     """Book what a holder says it holds. Its word stands: it is the one who knows."""
-    known = {grant.request_id for grant in state.grants}
-    return state.model_copy(update={"grants": [*state.grants, *(grant for grant in grants if grant.request_id not in known)]})
+    mine = [grant for grant in state.grants if not (grant.asker == holding.asker and grant.request_id.startswith(SILENT))]
+    known = {grant.request_id for grant in mine}
+    return state.model_copy(update={"grants": [*mine, *(grant for grant in holding.grants if grant.request_id not in known)]})
+
+
+def book_silent(state: ClusterState, holders: list[str], now: datetime) -> ClusterState:
+    """Count the node of a holder that is there but does not answer as out: too careful rather than too many."""
+    grants = [
+        Grant(
+            request_id=f"{SILENT}{holder}",
+            asker=holder,
+            kind=AskKind.NODE_OUT,
+            instance_id=holder.rpartition("/")[2],
+            granted_at=now,
+        )
+        for holder in holders
+    ]
+    return state.model_copy(update={"grants": [*state.grants, *grants]})
+
+
+def release_gone(state: ClusterState, gone: list[Grant], leased: set[str]) -> ClusterState:
+    """Book off what holders that have ended held. A spare that still carries a lease tag is suspect: it stays booked."""
+    free = [grant.request_id for grant in gone if grant.kind is not AskKind.SPARE or grant.spare_id not in leased]
+    return give_back(state, free)
 
 
 def freeze(state: ClusterState, asked: Freeze) -> ClusterState:
