@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -42,13 +43,13 @@ async def launched(lab: Lab, name: str) -> LabNode:
     """Launch an instance through EC2 and wait until it is up."""
 
     def run_instances() -> None:
-        tags = [{"Key": key, "Value": value} for key, value in tags_of.items()]
+        tags: Any = [{"Key": key, "Value": value} for key, value in tags_of.items()]
         boto3.client("ec2", region_name=REGION).run_instances(
             ImageId=IMAGE,
             MinCount=1,
             MaxCount=1,
             InstanceType="p5.48xlarge",
-            TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],  # type: ignore[typeddict-item]
+            TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
         )
 
     tags_of = {"Name": name, "hotspare:cluster": lab.options.cluster, "hotspare:role": "spare"}

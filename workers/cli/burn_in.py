@@ -44,11 +44,15 @@ def burn_in(
 ) -> None:
     """Judge idle nodes by an all-reduce over them. Exit status: 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN. Ctrl-C ends the burn-in."""
     with answering(as_json) as answer:
-        report = run_async(_burn_in(answer, nodes, config))
+        report = run_async(follow_burn_in(answer, nodes, config))
     raise typer.Exit(report.verdict.exit_status)
 
 
-async def _burn_in(answer: Answer, aliases: list[str], config: ConfigOption) -> BurnInReport:
+async def follow_burn_in(answer: Answer, aliases: list[str], config: ConfigOption) -> BurnInReport:
+    """Start a burn-in of idle nodes, show it until it ends, and return its verdict. A cancelled call ends the burn-in.
+
+    Raises PreconditionFailed when a node is not known to be idle, and CommandFailed when the burn-in gives no verdict.
+    """
     async with desk(config) as at:
         found = await asyncio.gather(*(at.resolve(alias) for alias in aliases))
         chosen = list({node.instance_id: node for node in found}.values())
