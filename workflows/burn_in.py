@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import options
     from workflows.decide import DecideActivities, bearings
     from workflows.decisions.burn_in_plan import BurnInFacts, BurnInNext, RunDone
-    from workflows.incident_steps import cause_of
+    from workflows.failures import cause_of
     from workflows.messages import BurnInReport, NodeVerdict, StartBurnIn
     from workflows.operator_view import Line, OperatorView
     from workflows.tokens import Tokens

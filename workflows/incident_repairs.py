@@ -20,8 +20,10 @@ with workflow.unsafe.imports_passed_through():
     from checks.model import Action, Verdict
     from workflows import options
     from workflows.decisions.facts import RungOutcome, RungTaken, Spare, Step
+    from workflows.failures import cause_of
     from workflows.incident import Incident
-    from workflows.incident_steps import answer_job, cause_of, lift_quarantine, look, opinion_of, page
+    from workflows.incident_people import page
+    from workflows.incident_steps import answer_job, lift_quarantine, look, opinion_of
     from workflows.messages import AskKind, BurnInReport, Replacement, StartBurnIn, StartReplacement
 
 

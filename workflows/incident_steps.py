@@ -1,4 +1,4 @@
-"""The steps of an incident that disturb nobody: look, quarantine, save evidence, talk to the job, ask a person, settle, close."""
+"""The steps of an incident that disturb nobody: look, ask leave, quarantine, save evidence, talk to the job."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from activities import names
-    from activities.ec2 import Ec2Activities, TagNode
-    from activities.host_memory import ClosedIncident, CloseHostIncident, HostMemoryActivities
     from activities.incidents import IncidentActivities, JoinJob, NodeGivenUp, NodeIn, NodeOut
     from activities.jobs.activities import FindJob, FoundJob, JobActivities
     from activities.node import CollectEvidence, Examination, Examine, NodeActivities, Opinion
-    from activities.notify import NotifyActivities, Page
     from activities.quarantine import LiftQuarantine, QuarantineActivities, QuarantineNode
     from checks.model import Action, Confidence, Verdict
     from workflows import options
     from workflows.decisions.facts import Spare, Step
+    from workflows.failures import cause_of
     from workflows.incident import Incident
+    from workflows.incident_people import page
     from workflows.messages import Alone, AskKind
     from workflows.post import post
 
@@ -212,131 +211,3 @@ async def await_job(incident: Incident, step: Step) -> None:
         words = f"not resumed: {incident.known.job} did not say so within {step.deadline_s / 60:.0f} minutes"
         incident.learn(job_done=True, job_outcome=words)
         await page(incident, words, "job not resumed")
-
-
-async def ask_person(incident: Incident, step: Step) -> None:
-    """Page, and wait for a word. Holds the quarantine and no repair slot; unanswered, it pages again and never disrupts."""
-    await incident.talk.give_back(AskKind.REPAIR_SLOT)
-    incident.learn(asked_rung=step.rung.value if step.rung else "", asked_since=incident.known.asked_since or workflow.now())
-    incident.view.attributes(WaitsForPerson=True)
-    if step.page not in incident.known.paged:
-        incident.tell("asks a person", step.because[0])
-        await page(incident, step.because[0], step.page)
-    try:
-        await workflow.wait_condition(
-            lambda: bool(incident.words or incident.unread or incident.talk.has_strays()),
-            timeout=timedelta(seconds=step.deadline_s),
-            timeout_summary=f"a person answers: {step.because[0]}",
-        )
-    except TimeoutError:
-        incident.learn(stuck="", paged=[one for one in incident.known.paged if one != step.page])
-        incident.tell("unanswered", "nobody answered; the quarantine stays, and the question is asked again")
-    incident.view.attributes(WaitsForPerson=False)
-
-
-async def page(incident: Incident, why: str, key: str, *, again: bool = False) -> None:
-    """Send a page, once per key unless `again`. A dead pager is told in the story and stops nothing."""
-    if key in incident.known.paged and not again:
-        return
-    incident.learn(paged=[*(one for one in incident.known.paged if one != key), key])
-    name = incident.node.name
-    commands = [f"hotspare why {name}"]
-    if incident.known.asked_rung:
-        commands += [f"hotspare approve {name}", f"hotspare skip {name}", f"hotspare take-over {name}"]
-    elif incident.known.quarantined:
-        commands += [f"hotspare report {name}"]
-    info = workflow.info()
-    message = Page(
-        key=f"{incident.tokens.run}/{key}",
-        incident=incident.known.incident,
-        node=name,
-        title=f"{name}: {key}",
-        why=[why, *(incident.known.opinion.because if incident.known.opinion else [])],
-        next_commands=commands,
-        ui_link=f"{incident.ui_url}/namespaces/{info.namespace}/workflows/{info.workflow_id}" if incident.ui_url else "",
-    )
-    try:
-        await workflow.execute_activity_method(NotifyActivities.page, message, summary=f"page: {key}", **options.PAGE)
-    except ActivityError as error:
-        incident.tell("page failed", cause_of(error))
-
-
-async def return_to_pool(incident: Incident, step: Step) -> None:
-    """Make the repaired node a spare, on probation: another node has taken its place."""
-    await _tag(
-        incident,
-        {names.TAG_ROLE: names.ROLE_SPARE, names.TAG_FATE: names.FATE_PROBATION},
-        [names.TAG_LEASE, names.TAG_REPLACES],
-        "into the pool, on probation",
-    )
-    await lift_quarantine(incident)
-    await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
-    incident.fate = names.FATE_PROBATION
-    incident.learn(settled=True)
-    incident.tell("in the pool", "repaired and re-tested: a spare again, on probation")
-
-
-async def retire(incident: Incident, step: Step) -> None:
-    """Leave the node quarantined for a person: nothing here can mend it."""
-    await _tag(incident, {names.TAG_FATE: names.FATE_RETIRED}, [], "retired")
-    await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
-    incident.fate = names.FATE_RETIRED
-    incident.strike = True
-    incident.learn(settled=True)
-    incident.tell("retired", f"quarantined for a person: {'; '.join(step.because)}")
-    await page(incident, f"{incident.node.name} is retired: open a support case, replace the instance", "retired")
-
-
-async def _tag(incident: Incident, tags: dict[str, str], remove: list[str], why: str) -> None:
-    await workflow.execute_activity_method(
-        Ec2Activities.tag_node,
-        TagNode(instance_id=incident.node.instance_id, set=tags, remove=remove),
-        summary=f"{incident.node.name}: {why}",
-        **options.LOOK_UP,
-    )
-
-
-async def close_out(incident: Incident, step: Step) -> None:
-    """Give back what is held and write the incident into host memory."""
-    if step.page:
-        await page(incident, step.page, step.outcome)
-    incident.tell(step.outcome, "; ".join(step.because))
-    await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
-    if incident.known.quarantined and not incident.fate:
-        incident.fate = names.FATE_WITH_PERSON
-    opinion = incident.known.opinion
-    closed = ClosedIncident(
-        incident=incident.known.incident,
-        run_id=incident.tokens.run,
-        cluster=incident.cluster,
-        instance_id=incident.node.instance_id,
-        opened_at=incident.opened_at,
-        closed_at=workflow.now(),
-        fault_class=opinion.fault_class if opinion else "",
-        outcome=step.outcome,
-        summary=[f"{line.at:%H:%M:%S} {line.phase}: {line.text}" for line in incident.view.lines][:40],
-        decisions=incident.decisions[-20:],
-    )
-    helped = None if not incident.known.disrupted else incident.known.retest is Verdict.OK
-    seen = incident.known.examination
-    request = CloseHostIncident(
-        closed=closed,
-        fate=incident.fate,
-        strike=incident.strike or bool(incident.known.disrupted),
-        last_rung_helped=helped,
-        gpu_serials=seen.gpu_serials if seen else [],
-        qualified_at=workflow.now() if incident.fate == names.FATE_PROBATION else None,
-    )
-    await workflow.execute_activity_method(
-        HostMemoryActivities.close_host_incident, request, summary=f"remember: {step.outcome}", **options.LOOK_UP
-    )
-
-
-def cause_of(error: BaseException) -> str:
-    """Return the words of the failure behind an activity or child error. A cancellation is no failure: it is raised on."""
-    if is_cancelled_exception(error):
-        raise asyncio.CancelledError from error
-    inner: BaseException | None = error
-    while inner is not None and inner.__cause__ is not None:
-        inner = inner.__cause__
-    return str(inner or error)

@@ -24,7 +24,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import options
     from workflows.decide import bearings
     from workflows.decisions.node_set import NodeSet
-    from workflows.incident_steps import cause_of
+    from workflows.failures import cause_of
     from workflows.messages import BurnInReport, NodeVerdict, StartBurnIn, StartRecovery
     from workflows.operator_view import Line, OperatorView
     from workflows.post import post

@@ -20,11 +20,14 @@ with workflow.unsafe.imports_passed_through():
     from activities.incidents import FailedBurnIn, IncidentActivities, JobResumed, OpenIncident, StartIncident
     from activities.inventory import ResolveNode
     from activities.node import Report
+    from workflows import incident_closing as closing
+    from workflows import incident_people as people
     from workflows import incident_repairs as repairs
     from workflows import incident_steps as steps
     from workflows import options
     from workflows.decide import DecideActivities, bearings
     from workflows.decisions.facts import Facts, Step, StepKind
+    from workflows.failures import cause_of
     from workflows.incident import Incident
     from workflows.messages import Answer, IncidentReport, Replacement, SayHolding, Word
     from workflows.operator_view import Line
@@ -42,9 +45,9 @@ STEPS: dict[StepKind, Callable[[Incident, Step], Awaitable[None]]] = {
     StepKind.BACK_IN_SERVICE: repairs.back_in_service,
     StepKind.GIVE_UP_NODE: steps.give_up_node,
     StepKind.AWAIT_JOB: steps.await_job,
-    StepKind.RETURN_TO_POOL: steps.return_to_pool,
-    StepKind.RETIRE: steps.retire,
-    StepKind.ASK_PERSON: steps.ask_person,
+    StepKind.RETURN_TO_POOL: closing.return_to_pool,
+    StepKind.RETIRE: closing.retire,
+    StepKind.ASK_PERSON: people.ask_person,
 }
 
 
@@ -73,7 +76,7 @@ class RemediateNode:
                 if step.kind is not StepKind.CLOSE:
                     await self._take(step)
                     continue
-                await steps.close_out(incident, step)
+                await closing.close_out(incident, step)
                 await workflow.wait_condition(workflow.all_handlers_finished)
                 if not self._something_new():
                     return self._report(step.outcome)
@@ -89,7 +92,7 @@ class RemediateNode:
         try:
             await STEPS[step.kind](self._incident, step)
         except ActivityError as error:
-            words = f"could not {step.kind.value}: {steps.cause_of(error)}"
+            words = f"could not {step.kind.value}: {cause_of(error)}"
             self._incident.learn(stuck=words)
             self._incident.tell("stuck", words)
 
@@ -110,8 +113,8 @@ class RemediateNode:
             )
         except ActivityError as error:
             if workflow.info().workflow_id.startswith(names.unresolved_id(incident.cluster, "")):
-                return IncidentReport(outcome="observed", node=start.node, story=[f"no node of ours: {steps.cause_of(error)}"])
-            raise ApplicationError(steps.cause_of(error), type="UnknownNode", non_retryable=True) from error
+                return IncidentReport(outcome="observed", node=start.node, story=[f"no node of ours: {cause_of(error)}"])
+            raise ApplicationError(cause_of(error), type="UnknownNode", non_retryable=True) from error
         right_id = names.incident_id(incident.cluster, briefing.node.instance_id)
         if workflow.info().workflow_id != right_id:
             return await self._hand_over(right_id, briefing.node.instance_id)
@@ -176,7 +179,7 @@ class RemediateNode:
             left = "the quarantine was lifted: the fault no longer shows"
         elif facts.quarantined:
             left = "the node stays quarantined, for a person"
-        await steps.close_out(incident, Step(kind=StepKind.CLOSE, outcome="cancelled", because=["cancelled by a person", left]))
+        await closing.close_out(incident, Step(kind=StepKind.CLOSE, outcome="cancelled", because=["cancelled by a person", left]))
 
     def _report(self, outcome: str) -> IncidentReport:
         incident = self._incident

@@ -22,7 +22,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import options
     from workflows.cluster_talk import ClusterTalk
     from workflows.decide import bearings
-    from workflows.incident_steps import cause_of
+    from workflows.failures import cause_of
     from workflows.messages import Answer, Ask, AskKind, Replacement, SayHolding, StartReplacement
     from workflows.operator_view import Line, OperatorView
     from workflows.post import post

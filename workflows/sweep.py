@@ -15,7 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from checks.model import Action, Verdict
     from workflows import options
     from workflows.decide import DecideActivities, bearings
-    from workflows.incident_steps import cause_of
+    from workflows.failures import cause_of
     from workflows.messages import StartSweep
 
 

@@ -1,0 +1,63 @@
+"""The steps of an incident that wait for people: the question, and the pages."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+with workflow.unsafe.imports_passed_through():
+    from activities.notify import NotifyActivities, Page
+    from workflows import options
+    from workflows.decisions.facts import Step
+    from workflows.failures import cause_of
+    from workflows.incident import Incident
+    from workflows.messages import AskKind
+
+
+async def ask_person(incident: Incident, step: Step) -> None:
+    """Page, and wait for a word. Holds the quarantine and no repair slot; unanswered, it pages again and never disrupts."""
+    await incident.talk.give_back(AskKind.REPAIR_SLOT)
+    incident.learn(asked_rung=step.rung.value if step.rung else "", asked_since=incident.known.asked_since or workflow.now())
+    incident.view.attributes(WaitsForPerson=True)
+    if step.page not in incident.known.paged:
+        incident.tell("asks a person", step.because[0])
+        await page(incident, step.because[0], step.page)
+    try:
+        await workflow.wait_condition(
+            lambda: bool(incident.words or incident.unread or incident.talk.has_strays()),
+            timeout=timedelta(seconds=step.deadline_s),
+            timeout_summary=f"a person answers: {step.because[0]}",
+        )
+    except TimeoutError:
+        incident.learn(stuck="", paged=[one for one in incident.known.paged if one != step.page])
+        incident.tell("unanswered", "nobody answered; the quarantine stays, and the question is asked again")
+    incident.view.attributes(WaitsForPerson=False)
+
+
+async def page(incident: Incident, why: str, key: str, *, again: bool = False) -> None:
+    """Send a page, once per key unless `again`. A dead pager is told in the story and stops nothing."""
+    if key in incident.known.paged and not again:
+        return
+    incident.learn(paged=[*(one for one in incident.known.paged if one != key), key])
+    name = incident.node.name
+    commands = [f"hotspare why {name}"]
+    if incident.known.asked_rung:
+        commands += [f"hotspare approve {name}", f"hotspare skip {name}", f"hotspare take-over {name}"]
+    elif incident.known.quarantined:
+        commands += [f"hotspare report {name}"]
+    info = workflow.info()
+    message = Page(
+        key=f"{incident.tokens.run}/{key}",
+        incident=incident.known.incident,
+        node=name,
+        title=f"{name}: {key}",
+        why=[why, *(incident.known.opinion.because if incident.known.opinion else [])],
+        next_commands=commands,
+        ui_link=f"{incident.ui_url}/namespaces/{info.namespace}/workflows/{info.workflow_id}" if incident.ui_url else "",
+    )
+    try:
+        await workflow.execute_activity_method(NotifyActivities.page, message, summary=f"page: {key}", **options.PAGE)
+    except ActivityError as error:
+        incident.tell("page failed", cause_of(error))
