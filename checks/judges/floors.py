@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Optional
+from typing import Optional, Union
 
 from checks.catalog.entries import gpu_family
 
@@ -22,6 +23,28 @@ class Floor:
     fail_gbs: float
     warn_gbs: float
     source: str
+
+
+OwnFloors = Mapping[str, Union[float, Floor]]
+"""Floors of one's own, by key. A number is where a run fails; it warns at the same distance from its reference as shipped ones.
+
+Keys: "p5.48xlarge/2" for all-reduce over two nodes, "p5.48xlarge/2@1G" for messages from 1 GiB up (the largest that fits holds),
+"p5.48xlarge/host_to_device_memcpy_ce" for a test of nvbandwidth, "ib_write_bw/400" for a link of 400 Gb/s, in Gb/s. A GPU family
+("H100/2") holds for all its types.
+"""
+
+
+def learned_floor(median: float, runs: int) -> Floor:
+    """Return the floor that follows from the median of clean runs of the same machines, size and software version."""
+    return Floor(round(median * FAIL_SHARE, 2), round(median * WARN_SHARE, 2), f"learned: {median:g} median of {runs} clean runs")
+
+
+def own_floor(own: OwnFloors, key: str) -> Floor:
+    """Return the floor that is set under a key."""
+    value = own[key]
+    if isinstance(value, Floor):
+        return value
+    return Floor(value, round(value / FAIL_SHARE * WARN_SHARE, 1), f'settings, floor "{key}"')
 
 
 @dataclass(frozen=True)
@@ -56,34 +79,29 @@ def family_of(instance_type: str, gpu_name: str) -> str:
     known = gpu_family(instance_type)
     if known:
         return known
-    for family, words in _GPU_NAMES:
-        if all(word in gpu_name for word in words):
-            return family
-    return ""
+    if re.search(r"\b(?:PCIe|NVL|MIG)\b", gpu_name):
+        return ""
+    return next((family for family, word in _GPU_NAMES if word in gpu_name), "")
 
 
 _GPU_NAMES = (
-    ("A100", ("A100-SXM4",)),
-    ("H100", ("H100 80GB HBM3",)),
-    ("GB200", ("GB200",)),
-    ("H200", ("NVIDIA H200",)),
-    ("B200", ("NVIDIA B200",)),
+    ("A100", "A100-SXM4"),
+    ("H100", "H100 80GB HBM3"),
+    ("GB200", "NVIDIA GB200"),
+    ("H200", "NVIDIA H200"),
+    ("B200", "NVIDIA B200"),
 )
-"""GPU names of the boards that the seeds hold for. PCIe and NVL cards carry other names and have no seed."""
+"""GPU names of the boards that the seeds hold for. PCIe and NVL cards have other links between GPUs and no seed."""
 
 
-def find_floor(
-    own: Mapping[str, float], instance_type: str, family: str, nodes: int, ranks: int, size_bytes: int
-) -> Optional[Floor]:
+def find_floor(own: OwnFloors, instance_type: str, family: str, nodes: int, ranks: int, size_bytes: int) -> Optional[Floor]:
     """Return the floor for a run, own ones first, None where there is none.
 
     A group of more than two nodes without a floor of its own is held to that of the next smaller group, and the source says so.
     """
-    for group in _group_sizes(own, instance_type, nodes):
-        key = f"{instance_type}/{group}"
-        fail = own[key]
-        note = f'settings, floor "{key}"' + _borrowed(group, nodes)
-        return Floor(fail, round(fail / FAIL_SHARE * WARN_SHARE, 1), note)
+    mine = _find_own(own, instance_type, nodes, size_bytes) or _find_own(own, family, nodes, size_bytes)
+    if mine:
+        return mine
     fitting = [
         seed
         for seed in _SEEDS
@@ -98,11 +116,24 @@ def find_floor(
     return Floor(best.fail_gbs, best.warn_gbs, f"shipped floor for {family}, {best.note}" + _borrowed(best.nodes, nodes))
 
 
-def _group_sizes(own: Mapping[str, float], instance_type: str, nodes: int) -> list[int]:
-    """Return the node counts of own floors that fit, best first: the same count, else the next smaller above one."""
-    parts = [key.rpartition("/") for key in own]
-    sizes = [int(count) for name, _, count in parts if name == instance_type and count.isdigit()]
-    return sorted((size for size in sizes if size == nodes or 1 < size < nodes), reverse=True)
+_OWN_KEY = re.compile(r"(?P<machine>[^/@]+)/(?P<nodes>\d{1,6})(?:@(?P<size>\d{1,12})(?P<unit>[KMGT]?))?")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def _find_own(own: OwnFloors, machine: str, nodes: int, size_bytes: int) -> Optional[Floor]:
+    """Find the own floor of the same node count, else of the next smaller above one, for the largest message that fits."""
+    best: Optional[tuple[int, int, str]] = None
+    for key in own:
+        match = _OWN_KEY.fullmatch(key)
+        if not match or not machine or match["machine"] != machine:
+            continue
+        group, size = int(match["nodes"]), int(match["size"] or 0) * _UNITS[match["unit"] or ""]
+        if size <= size_bytes and (group == nodes or 1 < group < nodes) and (best is None or (group, size) > best[:2]):
+            best = (group, size, key)
+    if best is None:
+        return None
+    floor = own_floor(own, best[2])
+    return Floor(floor.fail_gbs, floor.warn_gbs, floor.source + _borrowed(best[0], nodes))
 
 
 def _borrowed(from_nodes: int, nodes: int) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
+
+from checks.judges.nccl_rows import DamagedRow, Row, read_rows
+from checks.judges.text import CutJson, json_documents, plain_lines
 
 
 class NotReadable(ValueError):
@@ -14,17 +18,12 @@ class NotReadable(ValueError):
 
 
 @dataclass(frozen=True)
-class Row:
-    """One message size: bytes, in-place (else out-of-place) bus bandwidth in GB/s, wrong elements or None if not validated."""
-
-    size_bytes: int
-    busbw_gbs: float
-    wrong: Optional[int]
-
-
-@dataclass(frozen=True)
 class NcclOutput:
-    """A run as its output tells it. `complete` says that the footer was printed; `lines` are without launcher prefixes."""
+    """A run as its output tells it. `complete` says that the footer was printed; `lines` are without launcher prefixes.
+
+    `collective` is such as "all_reduce", empty where the output does not tell. `damaged` are rows that could not be read;
+    `headed` says that the tool printed its header.
+    """
 
     ranks: int
     hosts: tuple[str, ...]
@@ -35,11 +34,19 @@ class NcclOutput:
     minimum_failed: bool
     complete: bool
     lines: tuple[str, ...]
+    collective: str = ""
+    damaged: tuple[DamagedRow, ...] = ()
+    headed: bool = True
 
     @property
     def largest(self) -> Optional[Row]:
-        """The row of the largest message; of the last one where several have its size."""
-        return max(reversed(self.rows), key=lambda row: row.size_bytes, default=None)
+        """The row of the largest message; where several have its size, that with their median bandwidth."""
+        if not self.rows:
+            return None
+        size = max(row.size_bytes for row in self.rows)
+        alike = [row for row in self.rows if row.size_bytes == size]
+        median = statistics.median_low(row.busbw_gbs for row in alike)
+        return next(row for row in reversed(alike) if row.busbw_gbs == median)
 
     @property
     def wrong(self) -> Optional[int]:
@@ -50,91 +57,114 @@ class NcclOutput:
     @property
     def started(self) -> bool:
         """True when the tool itself printed something, not only its launcher."""
-        return self.ranks > 0 or bool(self.rows)
+        return self.headed or self.ranks > 0 or bool(self.rows)
 
 
-_PREFIX = re.compile(
-    r"^(?:\[\d+,\d+\]<std(?:out|err)>:? ?|\d{1,6}: |\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:?\d\d) (?:std(?:out|err) F )?)"
-)
 _DEVICE = re.compile(r"^#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)$")
-_NUMBER = r"(?:\d+(?:\.\d+)?(?:e[+-]?\d+)?|N/A)"
-_SIDE = rf"\s+{_NUMBER}\s+{_NUMBER}\s+({_NUMBER})\s+({_NUMBER})"
-_ROW = re.compile(rf"^\s*(\d+)\s+\d+\s+[a-z]\w*\s+\w+(\s+-?\d+)?{_SIDE}{_SIDE}\s*$")
-_BOUNDS = re.compile(r"^#\s*Out of bounds values\s*:\s*(\d+)\s*(OK|FAILED)")
-_AVERAGE = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*[\d.eE+-]+\s*(OK|FAILED)?")
+_BOUNDS = re.compile(r"^#\s*Out of bounds values\s*:\s*(\d{1,18})\s*(OK|FAILED)")
+_AVERAGE = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*(?:[\d.eE+-]+|-?nan|-?inf)\s*(OK|FAILED)?")
+_STARTING = re.compile(r"^#\s*Collective test starting:\s*(\S+)")
+_HEADER = re.compile(r"^# nThreads? \d|^# nccl-tests version ")
 
 
-def read(text: str) -> NcclOutput:
-    """Read a run's output. Raises NotReadable for JSON that is cut or has another shape; any text can be read."""
-    if text.lstrip().startswith("{"):
-        return _read_json(text)
-    return _read_text(text)
+def read(text: str) -> list[NcclOutput]:
+    """Read the runs in a text, one at least. Raises NotReadable for JSON that is cut or has another shape."""
+    lines = plain_lines(text)
+    if any(_DEVICE.match(line) or _HEADER.match(line) for line in lines):
+        return [_read_text(part) for part in _runs(lines)]
+    try:
+        documents = json_documents("\n".join(lines))
+    except CutJson as error:
+        raise NotReadable(f"the JSON is cut: {error}") from error
+    if not documents:
+        return [_read_text(lines)]
+    runs = [document for document in documents if "results" in document or "devices" in document]
+    if not runs:
+        raise NotReadable("the JSON is not that of nccl-tests")
+    return [_read_json(document) for document in runs]
 
 
-def _read_text(text: str) -> NcclOutput:
-    lines = tuple(_without_prefix(line) for line in text.splitlines())
+def _runs(lines: list[str]) -> list[list[str]]:
+    """Part the lines before each header that follows a footer; what a launcher prints between belongs to the run before.
+
+    Without a footer between them, headers may be of processes that print at the same time, so they stay together.
+    """
+    parts: list[list[str]] = [[]]
+    ended = False
+    for line in lines:
+        if ended and _HEADER.match(line):
+            parts.append([])
+            ended = False
+        ended = ended or bool(_AVERAGE.match(line))
+        parts[-1].append(line)
+    return parts
+
+
+def _read_text(lines: Sequence[str]) -> NcclOutput:
     devices = [match.groups() for match in map(_DEVICE.match, lines) if match]
-    rows = [row for row in map(_row, lines) if row]
+    rows, damaged = read_rows(lines)
     bounds = [match.groups() for match in map(_BOUNDS.match, lines) if match]
-    averages = [match.group(1) for match in map(_AVERAGE.match, lines) if match]
+    averages = [match for match in map(_AVERAGE.match, lines) if match]
+    programs = [match.group(1) for match in map(_STARTING.match, lines) if match]
     return NcclOutput(
         ranks=len({rank for rank, _, _ in devices}),
         hosts=tuple(dict.fromkeys(host for _, host, _ in devices)),
         gpu_name=devices[0][2].strip() if devices else "",
-        rows=tuple(rows),
+        rows=rows,
         out_of_bounds=max((int(count) for count, _ in bounds), default=None),
         bounds_failed=any(word == "FAILED" for _, word in bounds),
-        minimum_failed="FAILED" in averages,
-        complete=bool(bounds) and bool(averages),
-        lines=lines,
+        minimum_failed=any(match.group(1) == "FAILED" for match in averages),
+        # A run that hung before another one began leaves a header without a footer.
+        complete=bool(bounds) and len(averages) >= max(1, sum(line.startswith("# nThread") for line in lines)),
+        lines=tuple(lines),
+        collective=_collective(programs[0] if programs else "", [row.operation for row in rows]),
+        damaged=damaged,
+        headed=any(map(_HEADER.match, lines)),
     )
 
 
-def _without_prefix(line: str) -> str:
-    """Take off what `srun -l`, `mpirun --tag-output` or a container log puts before each line."""
-    match = _PREFIX.match(line)
-    return line[match.end() :] if match else line
+def _collective(program: str, operations: Sequence[str]) -> str:
+    """Name the collective by the program's name, else by the reduction: those that only move data print "none"."""
+    name = re.sub(r"_perf(?:_mpi)?$", "", program.rpartition("/")[2])
+    if name:
+        return name
+    return "one without a reduction" if operations and all(operation in ("none", "") for operation in operations) else ""
 
 
-def _row(line: str) -> Optional[Row]:
-    match = _ROW.match(line)
-    if not match:
-        return None
-    size, root, out_bus, out_wrong, in_bus, in_wrong = match.groups()
-    busbw = _number(in_bus) if _number(in_bus) is not None else _number(out_bus)
-    if busbw is None:
-        return None
-    # The first generation prints the largest error there, not a count; only its footer tells wrong results.
-    counts = [int(word) for word in (out_wrong, in_wrong) if root and word.isdigit()]
-    return Row(int(size), busbw, sum(counts) if counts else None)
-
-
-def _number(word: str) -> Optional[float]:
-    if word == "N/A":
-        return None
-    value = float(word)
-    return value if math.isfinite(value) else None
-
-
-def _read_json(text: str) -> NcclOutput:
+def _read_json(document: dict[str, Any]) -> NcclOutput:
     try:
-        document = json.loads(text)
         devices, results = document["devices"], document["results"]
         bounds = document.get("out_of_bounds") or {}
         average = document.get("average_bus_bandwidth") or {}
+        program = str((document.get("args") or [""])[0])
+        rows = tuple(_json_row(result) for result in results)
         return NcclOutput(
-            ranks=len({int(device["rank"]) for device in devices}),
+            ranks=_json_ranks(devices, document.get("config") or {}),
             hosts=tuple(dict.fromkeys(str(device["hostname"]) for device in devices)),
             gpu_name=str(devices[0].get("device_info", "")) if devices else "",
-            rows=tuple(_json_row(result) for result in results),
+            rows=rows,
             out_of_bounds=int(bounds["count"]) if "count" in bounds else None,
-            bounds_failed=bounds.get("okay") is False,
-            minimum_failed=average.get("okay") is False,
-            complete="okay" in bounds and bool(document.get("end_time")),
-            lines=tuple(str(error) for error in document.get("errors", [])),
+            bounds_failed=_is(bounds.get("okay"), False),
+            minimum_failed=_is(average.get("okay"), False),
+            complete=_is(bounds.get("okay"), True) and bool(document.get("end_time")),
+            lines=tuple(line for error in document.get("errors") or [] for line in str(error).split("\n") if line.strip()),
+            collective=_collective(program, [row.operation for row in rows]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
-        raise NotReadable(f"no nccl-tests JSON: {error}") from error
+        raise NotReadable(f"no nccl-tests JSON: {type(error).__name__} {error}") from error
+
+
+def _is(value: Any, wanted: bool) -> bool:
+    """Compare a truth value, which nccl-tests 2.19 writes as a word."""
+    return value is wanted or value == str(wanted).lower()
+
+
+def _json_ranks(devices: Sequence[dict[str, Any]], config: dict[str, Any]) -> int:
+    """Count the ranks: some releases list only the first GPU of each process."""
+    listed = {int(device["rank"]) for device in devices}
+    processes = {(str(device["hostname"]), device.get("pid")) for device in devices}
+    each = int(config.get("nthreads") or 1) * int(config.get("ngpus") or 1)
+    return max(len(listed), len(processes) * each if len(processes) == len(listed) else 0)
 
 
 def _json_row(result: dict[str, Any]) -> Row:
@@ -143,4 +173,5 @@ def _json_row(result: dict[str, Any]) -> Row:
     if not math.isfinite(busbw):
         raise NotReadable(f"bus bandwidth is {busbw}")
     counts = [int(side["nwrong"]) for side in sides if isinstance(side.get("nwrong"), (int, float)) and side["nwrong"] >= 0]
-    return Row(int(result["size"]), busbw, sum(counts) if counts else None)
+    line = f"size {int(result['size'])}: in-place busbw {busbw:g} GB/s"
+    return Row(int(result["size"]), busbw, sum(counts) if counts else None, str(result.get("redop") or ""), line)

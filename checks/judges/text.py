@@ -1,0 +1,108 @@
+"""Makes captured output plain: no colours, no carriage returns, no launcher's prefixes; and finds JSON among log lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_LINE_END = re.compile(r"\r\n|[\n\r]")
+
+_STREAM = r"<std(?:out|err)>"
+_LABEL = re.compile(
+    rf"^(?:\[(?P<tag>(?:[\w.-]{{1,80}}@)?\d{{1,9}},\d{{1,9}})\]{_STREAM}:? ?"  # mpirun --tag-output
+    rf"|\w{{3}} \w{{3}} [ \d]\d [\d:]{{8}} \d{{4}}{_STREAM}: ?"  # mpirun --timestamp-output
+    r"|(?P<task>[ ]{0,6}\d{1,6}):(?: |$)"  # srun --label
+    r"|\[(?P<pod>pod/[\w./-]{1,300})\] "  # kubectl logs --prefix
+    r"|\d{4}-\d\d-\d\d[T ][\d:.,]{1,30}(?:Z|[+-]\d\d:?\d\d)? (?:std(?:out|err) [FP] )?)"  # container and timestamped logs
+)
+_EVERY_LINE = (
+    re.compile(r"^(?P<host>[A-Za-z][\w.-]{0,62}): ?"),  # pdsh, clush
+    re.compile(r"^\[(?P<host>[\w.:-]{1,64})\] "),  # mpiexec -prepend-rank, parallel-ssh
+    re.compile(r"^(?P<host>[\w.-]{1,64}) +\| "),  # docker compose
+)
+_MOST_ATTEMPTS = 64
+"""Places where JSON is tried to begin. Hotspare default: far more than outputs that one file holds."""
+
+
+class CutJson(ValueError):
+    """A JSON document begins in the text and does not end."""
+
+
+def clean(text: str) -> str:
+    """Take off byte order mark, NUL bytes and terminal codes, and end every line (or progress report) with a newline alone."""
+    return _LINE_END.sub("\n", _ANSI.sub("", text.lstrip("\ufeff").replace("\0", "")))
+
+
+def plain_lines(text: str) -> list[str]:
+    """Return the lines of a clean text without launcher's prefixes."""
+    return [line for _, line in _labelled(text)]
+
+
+def streams(text: str) -> list[tuple[str, str]]:
+    """Part the output of several tasks or hosts by the launcher's label: (label, text) each; one without label if there is none.
+
+    Lines without a label, such as errors of the launcher, are in every part.
+    """
+    lines = _labelled(text)
+    labels = list(dict.fromkeys(label for label, line in lines if label and line.strip()))
+    if len(labels) < 2:
+        return [("", "\n".join(line for _, line in lines))]
+    return [(name, "\n".join(line for label, line in lines if label in ("", name))) for name in labels]
+
+
+def _labelled(text: str) -> list[tuple[str, str]]:
+    lines = clean(text).split("\n")
+    filled = [line for line in lines if line.strip()]
+    for pattern in _EVERY_LINE:
+        if len(filled) > 1 and all(map(pattern.match, filled)):
+            return [_parted(pattern, line) for line in lines]
+    return [_parted(_LABEL, line) for line in lines]
+
+
+def _parted(pattern: re.Pattern[str], line: str) -> tuple[str, str]:
+    match = pattern.match(line)
+    if not match or not match.group():
+        return "", line
+    words = [f"{'task' if name in ('task', 'tag') else name} {word.strip()}" for name, word in match.groupdict().items() if word]
+    return (words[0] if words else ""), line[match.end() :]
+
+
+def json_documents(text: str) -> list[dict[str, Any]]:
+    """Return the JSON objects that stand in a plain text, among other lines or not. Raises CutJson if one is not whole."""
+    decoder, found, at, cut = json.JSONDecoder(), list[dict[str, Any]](), 0, ""
+    for _ in range(_MOST_ATTEMPTS):
+        begin = _next_object(text, at)
+        if begin < 0:
+            break
+        try:
+            value, at = decoder.raw_decode(text, begin)
+            found.append(value)
+        except (ValueError, RecursionError) as error:
+            cut, at = cut or (str(error) if _BEGINS.match(text, begin) else ""), begin + 1
+    if cut:
+        raise CutJson(cut)
+    return found
+
+
+def _next_object(text: str, at: int) -> int:
+    """Find the next brace that opens a line; in a text of one line any brace."""
+    match = _OBJECT_LINE.search(text, at)
+    if match:
+        return match.end() - 1
+    return text.find("{", at) if "\n" not in text.strip() else -1
+
+
+_OBJECT_LINE = re.compile(r"^\{", re.MULTILINE)
+_BEGINS = re.compile(r'\{\s*(?:["}]|\Z)')
+
+
+def first_line(pattern: re.Pattern[str], lines: list[str] | tuple[str, ...]) -> str:
+    """Return the first line that has the pattern, cut to 400 characters; empty if none has."""
+    return next((line[:400] for line in lines if pattern.search(line[:2000])), "")
+
+
+def last_line(lines: list[str] | tuple[str, ...]) -> str:
+    """Return the last line that says something, cut to 400 characters."""
+    return next((line.strip()[:400] for line in reversed(lines) if line.strip(" -\t")), "")
