@@ -62,7 +62,7 @@ class KernelEvent:
     `kind` is "xid", "sxid" or "host". `monotonic_s` is seconds since boot, None where the line has no such stamp.
     `recovery_from` and `recovery_to` are the numbers of an XID 154 line. `caused_by` is the code that the line itself names as
     its cause. `companion` marks a line that only adds detail to the fault line beside it and is never counted by itself. `signal`
-    names the rule that a "host" line matched.
+    names the rule that a "host" line matched. `node` and `boot_id` are what the line's envelope says, empty where it does not.
     """
 
     kind: str
@@ -82,6 +82,8 @@ class KernelEvent:
     caused_by: Optional[int] = None
     companion: bool = False
     signal: str = ""
+    node: str = ""
+    boot_id: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
 """What fault codes mean: validated data files, and the decoders for codes whose text or number decides."""
 
-from checks.catalog.assess import Assessment, assess, assess_recovery
+from checks.catalog.assess import assess
+from checks.catalog.assessment import Assessment, Machine, assess_recovery
 from checks.catalog.entries import (
-    FAULT_CLASSES,
-    CatalogError,
     HostSignal,
     SxidEntry,
     XidEntry,
@@ -13,12 +12,17 @@ from checks.catalog.entries import (
     lookup_sxid,
     lookup_xid,
 )
+from checks.catalog.loading import FAULT_CLASSES, CatalogError
+from checks.catalog.overrides import BadOverride, Override, read_overrides
 
 __all__ = [
     "FAULT_CLASSES",
     "Assessment",
+    "BadOverride",
     "CatalogError",
     "HostSignal",
+    "Machine",
+    "Override",
     "SxidEntry",
     "XidEntry",
     "assess",
@@ -28,4 +32,5 @@ __all__ = [
     "lookup_signal",
     "lookup_sxid",
     "lookup_xid",
+    "read_overrides",
 ]

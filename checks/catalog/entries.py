@@ -1,46 +1,22 @@
-"""Loads and validates the data files of the catalog: XIDs, SXids, host signals, instance types."""
+"""What is known of each code: XIDs, SXids, host signals, ECC rules, instance types, and where each value comes from."""
 
 from __future__ import annotations
 
-import csv
-import pkgutil
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Callable, Optional, TypeVar
+from typing import Optional
 
+from checks.catalog.loading import fault_class, interrupts, load, optional_action, sourced, texts
 from checks.model import Action
-
-FAULT_CLASSES = frozenset(
-    {
-        "none",
-        "gpu_lost",
-        "gsp_hang",
-        "reset_needed",
-        "reboot_needed",
-        "memory_uncorrectable",
-        "memory_exhausted",
-        "memory_contained",
-        "link",
-        "fabric",
-        "application",
-        "hardware",
-        "host",
-        "configuration",
-        "unknown_code",
-        "slow_node",
-        "unreachable",
-    }
-)
-"""Every word a diagnosis may use. `slow_node` and `unreachable` are given by others: a burn-in, a node that does not answer."""
-
-
-class CatalogError(ValueError):
-    """A row of a data file is not valid; the message names file, row and value."""
 
 
 @dataclass(frozen=True)
 class XidEntry:
-    """One XID. `reserved` codes should not be printed by a data-centre GPU; `at_fault` and `interrupts_job` are plain words."""
+    """One XID. `reserved` codes should not be printed by a data-centre GPU; `at_fault` and `interrupts_job` are plain words.
+
+    `families` are the GPU families for which NVIDIA lists it, None where that is not published. `nvidia_immediate` and
+    `nvidia_investigatory` are NVIDIA's own buckets. From driver `recovery_since` on an XID 154 says what is needed.
+    """
 
     code: int
     mnemonic: str
@@ -53,11 +29,18 @@ class XidEntry:
     interrupts_job: str
     note: str
     source: str
+    families: Optional[tuple[str, ...]] = None
+    nvidia_immediate: str = ""
+    nvidia_investigatory: str = ""
+    recovery_since: str = ""
 
 
 @dataclass(frozen=True)
 class SxidEntry:
-    """One NVSwitch fault. Which action holds is decided by the severity word in the line; None: no such line is known."""
+    """One NVSwitch fault. Which action holds is decided by the severity word in the line; None: no such line is known.
+
+    `a100_switch` and `h100_switch` say how each generation's driver prints it, empty where it does not.
+    """
 
     code: int
     name: str
@@ -69,6 +52,8 @@ class SxidEntry:
     escalation: str
     interrupts_job: str
     note: str
+    a100_switch: str = ""
+    h100_switch: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,6 +67,29 @@ class HostSignal:
     escalation: str
     interrupts_job: str
     source: str
+
+
+@dataclass(frozen=True)
+class EccRule:
+    """One rule for memory errors; of several that hold, the first counts."""
+
+    order: int
+    condition: str
+    action: Action
+    escalation: str
+    interrupts_job: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where the values of one column come from, and of which edition they are."""
+
+    file: str
+    column: str
+    version: str
+    source: str
+    address: str
 
 
 def lookup_xid(code: int) -> XidEntry:
@@ -111,6 +119,24 @@ def lookup_signal(signal: str) -> HostSignal:
     return _signals()[signal]
 
 
+def signal_names() -> tuple[str, ...]:
+    """Every host signal's name."""
+    return tuple(_signals())
+
+
+@cache
+def ecc_rules() -> tuple[EccRule, ...]:
+    """The rules for memory errors, in order."""
+    return tuple(load("ecc_rules.csv", _ecc_rule))
+
+
+@cache
+def provenance() -> tuple[Provenance, ...]:
+    """Where the catalog's values come from."""
+    columns = ("file", "column", "version", "source", "address")
+    return tuple(load("sources.csv", lambda row: Provenance(**texts(row, *columns))))
+
+
 def expected_gpus(instance_type: str) -> Optional[int]:
     """Return how many GPUs an EC2 instance type has, None for a type that is not listed. Source: EC2 instance type pages."""
     known = _instance_types().get(instance_type)
@@ -125,39 +151,22 @@ def gpu_family(instance_type: str) -> str:
 
 @cache
 def _xids() -> dict[int, XidEntry]:
-    return {entry.code: entry for entry in _load("xid.csv", _xid)}
+    return {entry.code: entry for entry in load("xid.csv", _xid)}
 
 
 @cache
 def _sxids() -> dict[int, SxidEntry]:
-    return {entry.code: entry for entry in _load("sxid.csv", _sxid)}
+    return {entry.code: entry for entry in load("sxid.csv", _sxid)}
 
 
 @cache
 def _signals() -> dict[str, HostSignal]:
-    return {entry.signal: entry for entry in _load("host_signals.csv", _signal)}
+    return {entry.signal: entry for entry in load("host_signals.csv", _signal)}
 
 
 @cache
 def _instance_types() -> dict[str, tuple[int, str]]:
-    return dict(_load("instance_types.csv", lambda row: (row["instance_type"], (int(row["gpus"]), row["family"]))))
-
-
-Entry = TypeVar("Entry")
-
-
-def _load(name: str, build: Callable[[dict[str, str]], Entry]) -> list[Entry]:
-    """Read a data file of this package; a bad row is an error that names it."""
-    content = pkgutil.get_data("checks.catalog", name)
-    if not content:
-        raise CatalogError(f"checks/catalog/{name} is missing or empty: unpack the checks archive again")
-    entries = []
-    for number, row in enumerate(csv.DictReader(content.decode("utf-8").splitlines()), start=2):
-        try:
-            entries.append(build(row))
-        except (ValueError, KeyError, TypeError) as error:
-            raise CatalogError(f"checks/catalog/{name} line {number}: {error}") from error
-    return entries
+    return dict(load("instance_types.csv", lambda row: (row["instance_type"], (int(row["gpus"]), row["family"]))))
 
 
 def _xid(row: dict[str, str]) -> XidEntry:
@@ -165,38 +174,41 @@ def _xid(row: dict[str, str]) -> XidEntry:
         code=int(row["code"]),
         reserved={"yes": True, "no": False}[row["reserved"]],
         action=Action(row["action"]),
-        fault_class=_fault_class(row["fault_class"]),
-        **_texts(row, "mnemonic", "meaning", "at_fault", "escalation", "interrupts_job", "note", "source"),
+        fault_class=fault_class(row["fault_class"]),
+        interrupts_job=interrupts(row["interrupts_job"]),
+        source=sourced(row["source"]),
+        families=None if row["families"] == "?" else tuple(row["families"].split()),
+        **texts(row, "mnemonic", "meaning", "at_fault", "escalation", "note"),
+        **texts(row, "nvidia_immediate", "nvidia_investigatory", "recovery_since"),
     )
 
 
 def _sxid(row: dict[str, str]) -> SxidEntry:
     return SxidEntry(
         code=int(row["code"]),
-        if_fatal=_optional_action(row["if_fatal"]),
-        if_nonfatal=_optional_action(row["if_nonfatal"]),
-        if_no_word=_optional_action(row["if_no_word"]),
-        **_texts(row, "name", "block", "meaning", "escalation", "interrupts_job", "note"),
+        if_fatal=optional_action(row["if_fatal"]),
+        if_nonfatal=optional_action(row["if_nonfatal"]),
+        if_no_word=optional_action(row["if_no_word"]),
+        interrupts_job=interrupts(row["interrupts_job"]),
+        **texts(row, "name", "block", "meaning", "escalation", "note", "a100_switch", "h100_switch"),
     )
 
 
 def _signal(row: dict[str, str]) -> HostSignal:
     return HostSignal(
         action=Action(row["action"]),
-        fault_class=_fault_class(row["fault_class"]),
-        **_texts(row, "signal", "meaning", "escalation", "interrupts_job", "source"),
+        fault_class=fault_class(row["fault_class"]),
+        interrupts_job=interrupts(row["interrupts_job"]),
+        source=sourced(row["source"]),
+        **texts(row, "signal", "meaning", "escalation"),
     )
 
 
-def _texts(row: dict[str, str], *names: str) -> dict[str, Any]:
-    return {name: row[name].strip() for name in names}
-
-
-def _optional_action(word: str) -> Optional[Action]:
-    return Action(word) if word else None
-
-
-def _fault_class(word: str) -> str:
-    if word not in FAULT_CLASSES:
-        raise ValueError(f"{word!r} is no fault class")
-    return word
+def _ecc_rule(row: dict[str, str]) -> EccRule:
+    return EccRule(
+        order=int(row["order"]),
+        action=Action(row["action"]),
+        interrupts_job=interrupts(row["interrupts_job"]),
+        source=sourced(row["source"]),
+        **texts(row, "condition", "escalation"),
+    )

@@ -1,37 +1,62 @@
-"""Takes a kernel message out of what it was wrapped in: dmesg, syslog, /dev/kmsg, journald JSON, a container's JSON log."""
+"""Takes kernel messages out of what they were wrapped in: dmesg, syslog, /dev/kmsg, journald, container logs, JSON in JSON."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Optional
 
 _KMSG = re.compile(r"^\s*\d{1,4},\d+,(\d+),[^;]{0,80};")
-_STAMP = re.compile(r"(?:^|[\s>\x00])\[\s*(\d+(?:\.\d+)?)\](?=\s|$)")
-_ESCAPE = re.compile(r"\\x([0-9a-fA-F]{2})")
+_STAMP = re.compile(r"(?:^|[\s>\x00])\[\s*(\d{1,12}(?:\.\d{1,9})?)(?:\s*<[^>]{0,20}>)?\](?=[\s\[]|$)")
+_ESCAPE = re.compile(r"\\+(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|([nrt\"'/]))|(?<!CPU)#(0[0-3][0-7])")
+_COLOUR = re.compile(r"\x1b\[[0-9;?]{0,16}[@-~]")
+_HTML = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&amp;": "&"}
+_OBJECT = re.compile(r'\{\s*"')
+_SYSLOG_NODE = re.compile(r"(?:^|\s)(\S{1,253})\s+kernel(?:\[\d+\])?(?::| -)")
+_NO_NODE = re.compile(r"[\[\]>;]|:$|^[\d:.,+Z-]+$|^(?:UTC|[A-Z]{3,4})$")
+_CONTROL = {"n": "\n", "r": "\r", "t": "\t"}
 
 MESSAGE_LIMIT = 4096
 """Characters of one message that are looked at. Source: the kernel's printk cuts a record at about 1 kB; wrapping adds some."""
 
+LEAD = 512
+"""Characters kept before a fault word in a longer text, where its time stamp stands. Hotspare default."""
+
+WINDOWS = 64
+"""Pieces of one over-long line that are looked at. Hotspare default: more is no log line."""
+
+JSON_DEPTH = 4
+"""How often JSON inside a JSON text is opened. Hotspare default: journald inside a container log inside a shipper is 3."""
+
+NODE_KEYS = ("_HOSTNAME", "hostname", "host", "node", "node_name", "nodename")
+"""JSON keys that name the node. Sources: journald, Fluent Bit, Kubernetes events."""
+
 
 class Message(NamedTuple):
-    """A kernel message with the seconds since boot, where its envelope says them."""
+    """A kernel message, with the seconds since boot, the node and the boot id where its envelope says them."""
 
     text: str
     monotonic_s: Optional[float]
+    node: str = ""
+    boot_id: str = ""
 
 
-def open_line(line: str) -> Iterator[Message]:
-    """Yield the messages that a line carries: itself, or every text inside it when the line is a JSON document."""
-    stripped = line.strip()
-    if stripped.startswith("{"):
-        document = _json(stripped)
-        if isinstance(document, dict):
-            yield from _messages_in(document)
-            return
-        stripped = stripped.replace('\\"', '"')
-    yield _plain(stripped[:MESSAGE_LIMIT])
+def open_line(line: str, words: Iterable[str] = (), depth: int = 0) -> Iterator[Message]:
+    """Yield the messages that a line carries: every text inside its JSON document, and what stands outside of one.
+
+    Of a text longer than `MESSAGE_LIMIT` only the surroundings of `words` are looked at, or its beginning where none is given.
+    """
+    document, start, end = _document_in(line) if depth < JSON_DEPTH else (None, 0, 0)
+    if document is not None:
+        node = _first_text(document, NODE_KEYS) or _node(line[:start])
+        wrapped = Message("", _journal_stamp(document), node, _first_text(document, ("_BOOT_ID",)))
+        for text in _texts(document, depth=0):
+            for message in open_line(text, words, depth + 1):
+                yield _with_envelope(message, wrapped)
+        line = line[:start] + line[end:]
+    for piece in _pieces(line.strip(), words):
+        yield _plain(piece)
 
 
 def stamp_before(text: str, end: int) -> Optional[float]:
@@ -40,31 +65,83 @@ def stamp_before(text: str, end: int) -> Optional[float]:
     return float(stamps[-1]) if stamps else None
 
 
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
+def _document_in(line: str) -> tuple[Optional[dict[str, Any]], int, int]:
+    """Return the JSON object in a line, wherever it begins, and its place."""
+    opening = _OBJECT.search(line)
+    if opening:
+        try:
+            document, end = json.JSONDecoder(strict=False).raw_decode(line, opening.start())
+        except (ValueError, RecursionError):
+            return None, 0, 0
+        if isinstance(document, dict):
+            return document, opening.start(), end
+    return None, 0, 0
+
+
+def _with_envelope(message: Message, wrapped: Message) -> Message:
+    """What the message itself says of its time and place counts before what its envelope says."""
+    monotonic_s = wrapped.monotonic_s if message.monotonic_s is None else message.monotonic_s
+    return Message(message.text, monotonic_s, message.node or wrapped.node, message.boot_id or wrapped.boot_id)
+
+
+def _pieces(text: str, words: Iterable[str]) -> Iterator[str]:
+    if len(text) <= MESSAGE_LIMIT:
+        yield text
+        return
+    places = sorted(set(_places(text, words))) or [0]
+    looked_at = 0
+    for place in places[:WINDOWS]:
+        if place >= looked_at:
+            start, looked_at = max(looked_at, place - LEAD), place + MESSAGE_LIMIT
+            yield text[start:looked_at]
+
+
+def _places(text: str, words: Iterable[str]) -> Iterator[int]:
+    for word in words:
+        place = text.find(word)
+        for _ in range(WINDOWS):
+            if place < 0:
+                break
+            yield place
+            place = text.find(word, place + 1)
 
 
 def _plain(text: str) -> Message:
     kmsg = _KMSG.match(text)
     monotonic_s = int(kmsg.group(1)) / 1e6 if kmsg else None
-    return Message(_ESCAPE.sub(lambda escape: chr(int(escape.group(1), 16)), text), monotonic_s)
+    node = _node(text)
+    if "\\" in text or "#0" in text:
+        text = _ESCAPE.sub(_unescaped, text)
+    if "\x1b" in text:
+        text = _COLOUR.sub("", text)
+    if "&" in text:
+        for escaped, character in _HTML.items():
+            text = text.replace(escaped, character)
+    return Message(text, monotonic_s, node)
 
 
-def _messages_in(document: dict[str, Any]) -> Iterator[Message]:
-    monotonic_s = _journal_stamp(document)
-    for text in _texts(document, depth=0):
-        message = _plain(text[:MESSAGE_LIMIT])
-        yield Message(message.text, monotonic_s if message.monotonic_s is None else message.monotonic_s)
+def _unescaped(escape: re.Match[str]) -> str:
+    hexadecimal, octal, letter = escape.group(1) or escape.group(2), escape.group(4), escape.group(3)
+    if hexadecimal:
+        return chr(int(hexadecimal, 16))
+    return chr(int(octal, 8)) if octal else _CONTROL.get(letter, letter)
+
+
+def _node(text: str) -> str:
+    """Return the host that syslog names before the word kernel."""
+    found = _SYSLOG_NODE.search(text, 0, LEAD)
+    return found.group(1) if found and not _NO_NODE.search(found.group(1)) else ""
+
+
+def _first_text(document: dict[str, Any], keys: Iterable[str]) -> str:
+    return next((value for key in keys if isinstance(value := document.get(key), str) and value), "")
 
 
 def _journal_stamp(document: dict[str, Any]) -> Optional[float]:
     """Return journald's stamp of the kernel, or else of its own receipt, in seconds since boot."""
     for key in ("_SOURCE_MONOTONIC_TIMESTAMP", "__MONOTONIC_TIMESTAMP"):
         value = str(document.get(key, ""))
-        if value.isdigit():
+        if value.isascii() and value.isdigit():
             return int(value[:18]) / 1e6
     return None
 
@@ -79,7 +156,7 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
         for inner in value.values():
             yield from _texts(inner, depth + 1)
     elif isinstance(value, list):
-        if value and all(isinstance(item, int) and 0 <= item < 256 for item in value):
+        if value and all(type(item) is int and 0 <= item < 256 for item in value):
             yield bytes(value).decode("utf-8", "replace")
         else:
             for inner in value:

@@ -1,4 +1,4 @@
-"""Reads the fault lines that the NVIDIA driver prints: XID (GPU) and SXid (NVSwitch), old and new formats.
+"""Reads the fault lines that NVIDIA's driver and Fabric Manager print: XID (GPU) and SXid (NVSwitch), old and new formats.
 
 Only the shape of a line is known here; what a code means is the catalog's business.
 """
@@ -11,36 +11,50 @@ from typing import Optional
 from checks.kernel_log.envelope import Message, stamp_before
 from checks.model import KernelEvent
 
-_PCI = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
-_MIG = r"(?: GPU-I:(\d{1,4}))?(?: GPU-CI:(\d{1,4}))?"
-_XID = re.compile(r"NVRM: Xid \(" + _PCI + _MIG + r"\): (\d{1,6})(?!\d)(?:, ?(.*))?", re.DOTALL)
-_SXID = re.compile(r"SXid \(" + _PCI + r"\): (\d{1,6})(?!\d)(?:, ?(.*))?", re.DOTALL)
-_PID = re.compile(r"pid=('?<unknown>'?|\d{1,10})(?:, |$)")
-_NAME = re.compile(r"name=('?<unknown>'?|.{0,64}?)(?:, |$)", re.DOTALL)
-_CAUSED_BY = re.compile(r"caused by previous Xid (\d{1,6})")
+_ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"
+_MIG = r"(?:[ ,]{1,2}GPU-I:(\d{1,4}))?(?:[ ,]{1,2}GPU-CI:(\d{1,4}))?"
+_HEADER = re.compile(
+    r"(NVRM:\s{0,4})?(S?)Xid \((PCI:)?(" + _ADDRESS + r")" + _MIG + r"\):\s{0,2}(\d{1,6})(?!\d)\s{0,2}[,:]?\s?", re.DOTALL
+)
+_NEXT_LINE = re.compile(r"\s*(?:<\d{1,3}>)?(?:\[\s*\d{1,12}\.\d{1,9}\]\s*(?:\[\s*[TC]\d+\]\s*)?)?(?:nvidia-nvswitch\d+:\s*)?$")
+_TAIL = re.compile(r'\\*"\s*(?:[,}\]]+\s*(?:".*)?)?$', re.DOTALL)
+_PID = re.compile(r"pid=(['\"]?)(<unknown>|-?\d{1,10})\1(?:,\s|,?$)")
+_NAME = re.compile(r"name=(?:(['\"])(.{0,64}?)\1|(.{0,64}?))(?:,\s|,?$)", re.DOTALL)
+_CAUSED_BY = re.compile(r"caused by previous Xid:? (\d{1,6})")
 _RECOVERY = re.compile(r"from\s+0x([0-9a-fA-F]{1,8})\s*(?:\([^)]{0,80}\))?\s*to\s+0x([0-9a-fA-F]{1,8})")
-_NVLINK5 = re.compile(r"\b(Fatal|Nonfatal|Non-fatal)\s+XC[01]\s+i[01]\s+Link\s+(-?\d{1,4})", re.IGNORECASE)
+_NVLINK5 = re.compile(r"\b(Fatal|Nonfatal|Non-fatal)\s+XC\d\s+i\d\s+Link\s+(-?\d{1,4})", re.IGNORECASE)
 _LINK = re.compile(r"\blink\s+(-?\d{1,4})", re.IGNORECASE)
-_SXID_SEVERITY = re.compile(r"(Fatal|Non-fatal|Correctable)\b", re.IGNORECASE)
+_SXID_SEVERITY = re.compile(r"(Fatal|Non-?fatal|Correctable)\b", re.IGNORECASE)
 _SXID_COMPANION = re.compile(r"(?:Severity \d|Data \{)")
-_GPU_ADDRESS = re.compile(r"NVRM: GPU at " + _PCI + r": (GPU-[0-9a-fA-F-]{36})")
+_GPU_ADDRESS = re.compile(r"NVRM: GPU at (?:PCI:)?(" + _ADDRESS + r"): (GPU-[0-9a-fA-F-]{36})")
+_FABRIC_MANAGER = re.compile(
+    r"detected NVSwitch (non-)?fatal error (\d{1,6})(?!\d)(?:.{0,80}?pci bus id (" + _ADDRESS + r"))?(?:.{0,60}?port (\d{1,3}))?"
+)
 
-FAULT_WORD = "Xid"
-"""Every XID and SXid line holds this."""
+FAULT_WORDS = ("Xid (", "detected NVSwitch ")
+"""Every XID and SXid line holds one of these."""
+
+CONTINUED = 31
+"""The XID whose text goes on in the next lines, which bear no "NVRM:". Source: driver print format."""
+
+CONTINUATION = re.compile(r"(?:^|[\]:>\s])(MMU Fault: |Fault is of type )")
+"""The lines that carry on an XID 31."""
 
 RECOVERY_ACTION_CHANGED = 154
 """The XID whose line carries the driver's recovery action as a number. Source: driver source, gpu.c."""
 
 
-def parse_nvidia(message: Message) -> Optional[KernelEvent]:
-    """Return the XID or SXid event that a message carries, None where it carries none or is malformed."""
-    if FAULT_WORD not in message.text:
-        return None
-    match = _SXID.search(message.text)
-    if match:
-        return _sxid(message, match)
-    match = _XID.search(message.text)
-    return _xid(message, match) if match else None
+def parse_nvidia(message: Message) -> list[KernelEvent]:
+    """Return the XID and SXid events that a message carries; more than one where lines were written into each other."""
+    text = message.text
+    if FAULT_WORDS[0] in text:
+        headers = [header for header in _HEADER.finditer(text) if header.group(2) or header.group(1) or header.group(3)]
+        ends = [header.start() for header in headers[1:]] + [len(text)]
+        return [_event(message, header, text[header.end() : end]) for header, end in zip(headers, ends)]
+    if FAULT_WORDS[1] in text:
+        found = _FABRIC_MANAGER.search(text)
+        return [_from_fabric_manager(message, found)] if found else []
+    return []
 
 
 def parse_gpu_address(line: str) -> Optional[tuple[str, str]]:
@@ -49,13 +63,18 @@ def parse_gpu_address(line: str) -> Optional[tuple[str, str]]:
     return (match.group(1), match.group(2)) if match else None
 
 
+def _event(message: Message, header: re.Match[str], rest: str) -> KernelEvent:
+    rest = _TAIL.sub("", _NEXT_LINE.sub("", rest)).rstrip(" \r\n\x00")
+    return _sxid(message, header, rest) if header.group(2) else _xid(message, header, rest)
+
+
 def _monotonic(message: Message, match: re.Match[str]) -> Optional[float]:
     return stamp_before(message.text, match.start()) if message.monotonic_s is None else message.monotonic_s
 
 
-def _xid(message: Message, match: re.Match[str]) -> KernelEvent:
-    pci, gpu_instance, compute_instance, code, rest = match.groups()
-    pid, name, text = _process((rest or "").rstrip(' "\r\n\x00'))
+def _xid(message: Message, header: re.Match[str], rest: str) -> KernelEvent:
+    _, _, _, pci, gpu_instance, compute_instance, code = header.groups()
+    pid, name, text = _process(rest)
     severity, link = _severity_and_link(text)
     before, after = _recovery(text) if int(code) == RECOVERY_ACTION_CHANGED else (None, None)
     caused_by = _CAUSED_BY.search(text)
@@ -69,42 +88,61 @@ def _xid(message: Message, match: re.Match[str]) -> KernelEvent:
         name=name,
         severity=severity,
         link=link,
-        monotonic_s=_monotonic(message, match),
+        monotonic_s=_monotonic(message, header),
         recovery_from=before,
         recovery_to=after,
         gpu_instance=int(gpu_instance) if gpu_instance else None,
         compute_instance=int(compute_instance) if compute_instance else None,
         caused_by=int(caused_by.group(1)) if caused_by else None,
+        node=message.node,
+        boot_id=message.boot_id,
     )
 
 
-def _sxid(message: Message, match: re.Match[str]) -> KernelEvent:
-    pci, code, rest = match.groups()
-    text = (rest or "").rstrip(' "\r\n\x00')
+def _sxid(message: Message, header: re.Match[str], text: str) -> KernelEvent:
     severity = _SXID_SEVERITY.match(text)
     link = _LINK.search(text)
     return KernelEvent(
         kind="sxid",
-        code=int(code),
+        code=int(header.group(7)),
         text=text,
         raw=message.text.strip(),
-        pci=pci,
+        pci=header.group(4),
         severity=severity.group(1) if severity else "",
         link=int(link.group(1)) if link else None,
-        monotonic_s=_monotonic(message, match),
+        monotonic_s=_monotonic(message, header),
         companion=bool(_SXID_COMPANION.match(text)),
+        node=message.node,
+        boot_id=message.boot_id,
+    )
+
+
+def _from_fabric_manager(message: Message, found: re.Match[str]) -> KernelEvent:
+    """Fabric Manager retells a switch's fault in its own log, which may be all that is at hand."""
+    contained, code, pci, port = found.groups()
+    return KernelEvent(
+        kind="sxid",
+        code=int(code),
+        text=message.text[found.start() :].strip(),
+        raw=message.text.strip(),
+        pci=pci or "",
+        severity="Non-fatal" if contained else "Fatal",
+        link=int(port) if port else None,
+        monotonic_s=_monotonic(message, found),
+        node=message.node,
+        boot_id=message.boot_id,
     )
 
 
 def _process(rest: str) -> tuple[str, str, str]:
-    """Split "pid=P, name=N, TEXT"; either may be absent, and unknown ones read as empty."""
+    """Split "pid=P, name=N, TEXT"; either may be absent or quoted, and unknown ones read as empty."""
     pid = name = ""
     match = _PID.match(rest)
     if match:
-        pid, rest = match.group(1), rest[match.end() :]
+        pid, rest = match.group(2), rest[match.end() :].lstrip(" ")
     match = _NAME.match(rest)
     if match:
-        name, rest = match.group(1), rest[match.end() :]
+        name, rest = match.group(3) if match.group(2) is None else match.group(2), rest[match.end() :].lstrip(" ")
     return _known(pid), _known(name), rest
 
 

@@ -16,7 +16,8 @@ from checks.catalog import (
     lookup_sxid,
     lookup_xid,
 )
-from checks.catalog.entries import _load, _xid
+from checks.catalog.entries import _xid
+from checks.catalog.loading import load
 from checks.kernel_log import parse_line
 from checks.kernel_log.host_lines import PATTERNS
 from checks.model import Action
@@ -164,6 +165,6 @@ def test_instance_types_know_their_gpus() -> None:
 def test_a_bad_row_is_an_error_that_names_file_line_and_value(monkeypatch: pytest.MonkeyPatch) -> None:
     header = "code,mnemonic,meaning,at_fault,reserved,fault_class,action,escalation,interrupts_job,note,source"
     row = "79,X,lost,hardware,no,gpu_lsot,REBOOT_NODE,,yes,,here"
-    monkeypatch.setattr("checks.catalog.entries.pkgutil.get_data", lambda package, name: f"{header}\n{row}\n".encode())
+    monkeypatch.setattr("checks.catalog.loading.pkgutil.get_data", lambda package, name: f"{header}\n{row}\n".encode())
     with pytest.raises(CatalogError, match=r"xid.csv line 2: 'gpu_lsot' is no fault class"):
-        _load("xid.csv", _xid)
+        load("xid.csv", _xid)

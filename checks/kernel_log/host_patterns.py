@@ -1,0 +1,170 @@
+"""How the host's own fault lines look: one rule per signal, in the print formats of Linux, NVIDIA's driver and network drivers.
+
+What a signal means is in the catalog (`host_signals.csv`), under the same name. Several rules of one line: the first counts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+
+class Pattern(NamedTuple):
+    """How a host fault line looks. Every line that `regex` matches holds one of `words`: a quick search comes first."""
+
+    words: tuple[str, ...]
+    regex: re.Pattern[str]
+
+
+def _pattern(regex: str, *words: str) -> Pattern:
+    return Pattern(words, re.compile(regex))
+
+
+_NVIDIA = {
+    "gpu_lost_at_probe": _pattern(r"NVRM: fallen off the bus and is not responding to commands", "NVRM: fallen off"),
+    "wpr2_latched": _pattern(r"NVRM: .{0,200}unexpected WPR2 already up", "NVRM: "),
+    "driver_start_failed": _pattern(
+        r"(?:NVRM: .{0,200}(?:RmInitAdapter failed!|rm_init_adapter failed|No NVIDIA (?:GPU found|devices probed)"
+        r"|NVIDIA probe routine failed)|nvidia: probe of \S{4,20} failed with error)",
+        "NVRM: ",
+        "nvidia: probe of",
+    ),
+    "gpu_reset_required": _pattern(r"NVRM: .{0,200}NV_ERR_RESET_REQUIRED", "NVRM: "),
+    "driver_mismatch": _pattern(r"NVRM: API mismatch", "NVRM: "),
+    "inforom_corrupted": _pattern(r"infoROM is corrupted at gpu", "infoROM is corrupted"),
+    "fabric_manager_mismatch": _pattern(
+        r"[Ff]abric [Mm]anager .{0,60}driver interface version .{1,40}don't match", "driver interface version"
+    ),
+    "fabric_manager_failed": _pattern(
+        r"nvidia-fabricmanager\.service: (?:Main process exited|Failed with result)", "nvidia-fabricmanager.service: "
+    ),
+}
+
+_PCI = {
+    "pcie_fatal": _pattern(
+        r"(?:AER: (?:Multiple )?Uncorrect(?:ed|able) \(Fatal\) error|PCIe Bus Error: severity=Uncorrect(?:ed|able) \(Fatal\)"
+        r"|DPC: containment event)",
+        "AER: ",
+        "PCIe Bus Error: ",
+        "DPC: containment event",
+    ),
+    "pcie_nonfatal": _pattern(
+        r"(?:AER: (?:Multiple )?Uncorrect(?:ed|able) \(Non-Fatal\) error"
+        r"|PCIe Bus Error: severity=Uncorrect(?:ed|able) \(Non-Fatal\))",
+        "AER: ",
+        "PCIe Bus Error: ",
+    ),
+    "pcie_corrected": _pattern(
+        r"(?:AER: (?:Multiple )?Correct(?:ed|able) error|PCIe Bus Error: severity=Correct(?:ed|able)\b)",
+        "AER: ",
+        "PCIe Bus Error: ",
+    ),
+    "pcie_gone": _pattern(
+        r"(?:not ready \d{1,7}ms after .{2,20}; giving up|nvidia \S{7,16}: .{0,40}change power state .{0,60}inaccessible)",
+        "; giving up",
+        "change power state",
+    ),
+}
+
+_PROCESSOR_AND_MEMORY = {
+    "machine_check_uncorrected": _pattern(r"\[Hardware Error\]: event severity: (?:recoverable|fatal)", "[Hardware Error]"),
+    "machine_check_corrected": _pattern(r"\[Hardware Error\]: event severity: corrected", "[Hardware Error]"),
+    "machine_check": _pattern(r"mce: \[Hardware Error\]", "[Hardware Error]"),
+    "memory_uncorrected": _pattern(
+        r"(?:EDAC (?:\w{1,20} )?MC\d+: (?:\d+ )?UE\b|Memory failure: 0x[0-9a-f]{1,16}: )", "EDAC ", "Memory failure: 0x"
+    ),
+    "memory_corrected": _pattern(r"EDAC (?:\w{1,20} )?MC\d+: (?:\d+ )?CE\b", "EDAC "),
+}
+
+_KERNEL = {
+    "lockup": _pattern(
+        r"(?:soft lockup - CPU#\d+ stuck for|Watchdog detected hard LOCKUP"
+        r"|rcu.{0,60}(?:self-detected stall|detected stalls?) on)",
+        "soft lockup - CPU#",
+        "hard LOCKUP",
+        "self-detected stall",
+        " detected stall",
+    ),
+    "kernel_bug": _pattern(
+        r"(?:Kernel panic - |BUG: unable to handle|kernel BUG at |Oops: .{0,40}\[#\d+\]|Unable to handle kernel "
+        r"|general protection fault.{0,160}\[#\d+\])",
+        "Kernel panic - ",
+        "BUG: unable to handle",
+        "kernel BUG at ",
+        "Unable to handle kernel ",
+        "Oops: ",
+        "general protection fault",
+    ),
+    "out_of_memory": _pattern(
+        r"(?:(?:Out of memory: |Memory cgroup out of memory: )?Killed process \d+ \(|invoked oom-killer"
+        r"|[Oo]ut of memory: Kill process \d+ |oom-kill:constraint=)",
+        "Killed process ",
+        "ut of memory: Kill",
+        "oom-kill",
+    ),
+    "hung_task": _pattern(r"task .{1,80}:\d+ .{0,40}blocked for more than \d+ seconds", "blocked for more than"),
+    "limit_reached": _pattern(
+        r"(?:VFS: file-max limit \d+ reached|nf_conntrack: (?:nf_conntrack: )?table full)", "file-max limit ", ": table full"
+    ),
+    "nccl_crash": _pattern(r"segfault at .{0,200}in libnccl\.so", "in libnccl.so"),
+}
+
+_STORAGE = {
+    "storage_lost": _pattern(
+        r"(?:Disabling device after reset failure|no available path - failing I/O|Buffer I/O error on dev"
+        r"|I/O error while writing superblock|XFS .{0,120}(?:Shutting down filesystem|[Ff]ilesystem has been shut down)"
+        r"|EXT4-fs error|BTRFS: error|Remounting filesystem read-only|md/raid.{0,40}: Disk failure|Aborting journal on device"
+        r"|nvme nvme\d+: I/O .{0,120}timeout, (?:reset|disable) controller|nvme nvme\d+: controller is down; will reset)",
+        "after reset failure",
+        "- failing I/O",
+        "Buffer I/O error on",
+        "while writing superblock",
+        "Shutting down filesystem",
+        "ilesystem has been shut down",
+        "EXT4-fs error",
+        "BTRFS: error",
+        "Remounting filesystem",
+        ": Disk failure",
+        "Aborting journal on",
+        "timeout, ",
+        "controller is down",
+    ),
+    "storage_error": _pattern(
+        r"(?:attempt to access beyond end of device|(?:critical medium|I/O) error, dev \w+, sector)",
+        "beyond end of device",
+        " error, dev ",
+    ),
+    "shared_storage": _pattern(
+        r"(?:nfs: server \S{1,253} not responding|NFS: .{0,80}Lock reclaim failed|LustreError: )",
+        " not responding",
+        "Lock reclaim failed",
+        "LustreError: ",
+    ),
+}
+
+_NETWORK = {
+    "nic_power": _pattern(r"Detected insufficient power on the PCIe slot \(\d{1,4}W\)", "insufficient power on the PCIe"),
+    "nic_module": _pattern(
+        r"[Pp]ort module event(?:\[error\])?: .{0,80}(?:High Temperature|[Cc]able (?:error|is unplugged))", "ort module event"
+    ),
+    "nic_failed": _pattern(
+        r"(?:mlx5_core \S{7,16}: .{0,80}(?:health compromised|firmware (?:fatal|internal) error|health recovery failed"
+        r"|entering error state)|\befa \S{7,16}: .{0,120}(?:[Ff]ailed|timeout|[Rr]eset)|\befa: probe of \S{4,20} failed"
+        r"|\bena \S{7,16}.{0,40}: (?:Keep alive watchdog timeout|Device reset failed))",
+        "mlx5_core ",
+        "efa ",
+        "efa: probe of",
+        "Keep alive watchdog",
+        "Device reset failed",
+    ),
+    "nic_link_down": _pattern(r"mlx5_core \S{7,16}.{0,60}: Link down", "mlx5_core "),
+}
+
+PATTERNS: dict[str, Pattern] = {**_NVIDIA, **_PCI, **_PROCESSOR_AND_MEMORY, **_KERNEL, **_STORAGE, **_NETWORK}
+"""Signal name to the pattern of its line. Sources: kernel and driver print formats as gathered in `host_signals.csv`."""
+
+WORDS = tuple(dict.fromkeys(word for pattern in PATTERNS.values() for word in pattern.words))
+"""Every host fault line holds one of these."""
+
+NVIDIA_WORDS = tuple(dict.fromkeys(word for pattern in _NVIDIA.values() for word in pattern.words if word.startswith("NVRM")))
+"""Every host fault line that the NVIDIA driver prints holds one of these."""
