@@ -84,6 +84,12 @@ def family_of(instance_type: str, gpu_name: str) -> str:
     return next((family for family, word in _GPU_NAMES if word in gpu_name), "")
 
 
+def contradiction(instance_type: str, gpu_name: str) -> str:
+    """Say that an output is of other GPUs than the instance type has; empty where both agree or one is not known."""
+    told, printed = gpu_family(instance_type), family_of("", gpu_name)
+    return f"the output is of {gpu_name}, but {instance_type} has {told}" if told and printed and told != printed else ""
+
+
 _GPU_NAMES = (
     ("A100", "A100-SXM4"),
     ("H100", "H100 80GB HBM3"),
@@ -114,6 +120,33 @@ def find_floor(own: OwnFloors, instance_type: str, family: str, nodes: int, rank
         return None
     best = max(fitting, key=lambda seed: (seed.nodes, seed.from_bytes))
     return Floor(best.fail_gbs, best.warn_gbs, f"shipped floor for {family}, {best.note}" + _borrowed(best.nodes, nodes))
+
+
+_COPY_REFERENCES = (
+    ("H100", ("host_to_device", "device_to_host"), 55.0, "PCIe 5 x16, 55 to 57 GB/s on healthy H100 nodes"),
+    ("H200", ("host_to_device", "device_to_host"), 55.0, "PCIe 5 x16 as H100, unmeasured"),
+    ("B200", ("host_to_device", "device_to_host"), 55.0, "PCIe 5 x16 as H100, unmeasured"),
+    ("A100", ("host_to_device", "device_to_host"), 23.5, "PCIe 4 x16; Azure health checks fail an A100 below 21 GB/s"),
+    ("H100", ("device_to_device",), 276.0, "276 GB/s per pair of H100, README of nvbandwidth"),
+    ("H200", ("device_to_device",), 276.0, "as H100: the same NVLink, unmeasured"),
+)
+"""References of single copies, GB/s, by family and direction; bidirectional tests have none. Source: in the last column."""
+
+_COPY_TEST = re.compile(r"(host_to_device|device_to_host|device_to_device)_memcpy_(?:(?:read|write)_)?(?:ce|sm)")
+
+
+def find_copy_floor(own: OwnFloors, instance_type: str, family: str, test: str) -> Optional[Floor]:
+    """Return the floor of one test of nvbandwidth, own ones first, None where there is none."""
+    for key in (f"{instance_type}/{test}", f"{family}/{test}"):
+        if key in own:
+            return own_floor(own, key)
+    match = _COPY_TEST.fullmatch(test)
+    for one, directions, reference, source in _COPY_REFERENCES:
+        if match and one == family and match.group(1) in directions:
+            return Floor(
+                round(FAIL_SHARE * reference, 2), round(WARN_SHARE * reference, 2), f"shipped, {FAIL_SHARE:.0%}: {source}"
+            )
+    return None
 
 
 _OWN_KEY = re.compile(r"(?P<machine>[^/@]+)/(?P<nodes>\d{1,6})(?:@(?P<size>\d{1,12})(?P<unit>[KMGT]?))?")

@@ -7,7 +7,7 @@ from typing import Optional
 
 from checks.catalog import expected_gpus
 from checks.judges import judgement as causes
-from checks.judges.floors import Floor, OwnFloors, family_of, find_floor
+from checks.judges.floors import Floor, OwnFloors, contradiction, family_of, find_floor
 from checks.judges.judgement import KILLED_STATUSES, Judgement, unknown, unreadable, worst
 from checks.judges.nccl_output import NcclOutput, NotReadable, read
 from checks.judges.nccl_rows import Row
@@ -146,6 +146,9 @@ def _finished(output: NcclOutput, instance_type: str, nodes: int, exit_status: O
         evidence = f"the row of {torn[0].size_bytes} bytes has no numbers" if torn else "the footer is there, but no row"
         advice = "keep the whole output, without other output between its lines, and judge it again"
         return unknown(causes.UNREADABLE, evidence, advice, line=torn[0].line[:400] if torn else "")
+    other = contradiction(instance_type, output.gpu_name)
+    if other:
+        return unknown(causes.CONFIGURATION, other, "say the true instance type", line=row.line)
     absent = _absent(output, instance_type, nodes)
     if absent:
         return unknown(causes.COULD_NOT_RUN, absent, "check that the tool is built with MPI and that every host takes part")
