@@ -62,7 +62,9 @@ class AccessSettings(Section):
     cache_dir: str = Field(".cache/hotspare", description="Cache folder on the node, relative to the user's home")
     python: str = Field("python3", description="Python 3.9 or newer on the node")
     learn_host_keys: bool = Field(
-        True, description="Learn an unknown host key over AWS: it is believed when the instance's console shows it"
+        True,
+        description="Learn an unknown host key over AWS: it is believed when the instance's console shows it. Needs "
+        "the permission ec2:GetConsoleOutput",
     )
     sudo: bool = Field(False, description="Prefix commands that need root with sudo -n")
 

@@ -62,6 +62,8 @@ class SshConnection:
 
     def lead_to(self, configuration: SshConfiguration, target: SshTarget) -> None:
         """Use another configuration from the next connection on; the present one lasts as long as it holds."""
+        if target != self._target:
+            self._learn_not_before = 0.0
         # Without the lock, which is held while a connection is made: nobody is to wait for that here.
         self._configuration, self._target = configuration, target
 

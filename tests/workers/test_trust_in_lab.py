@@ -89,11 +89,14 @@ async def test_what_answers_with_another_key_than_the_console_shows_is_refused(l
     node, other = await launched(lab, "spare-8"), await launched(lab, "spare-9")
     configuration = lab.folder / "ssh" / "ssh_config"
     before = known_hosts(lab)
-    configuration.write_text(configuration.read_text().replace(f"Port {node.ssh_port}\n", f"Port {other.ssh_port}\n"))
+    right = configuration.read_text()
+    configuration.write_text(right.replace(f"Port {node.ssh_port}\n", f"Port {other.ssh_port}\n"))
     with pytest.raises(AccessRefused, match=f"not this instance: it offers .* console shows .*address of {node.name}"):
         await boot_id_of(wiring, "spare-8")
     assert known_hosts(lab) == before
     assert lab.ssh.count("spare-9", "") == 0
+    configuration.write_text(right)
+    assert await boot_id_of(wiring, "spare-8") == node.boot_id
 
 
 async def test_trust_shows_fingerprints_and_their_source_and_adds_keys_once(lab: Lab) -> None:

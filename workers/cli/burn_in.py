@@ -154,6 +154,4 @@ def _tell(answer: Answer, report: BurnInReport) -> None:
         what = one.cause + (f": {one.evidence}" if one.evidence else "")
         table.add_row(Text(one.verdict.value, style=STYLES[one.verdict]), Text(one.node_name), Text(what))
     answer.say(table)
-    measured = f", {report.busbw_gbs:.0f} GB/s" if report.busbw_gbs is not None else ""
-    reasons = "; ".join(report.because)
-    answer.say(Text(f"{report.verdict.value} {report.cause}{measured}: {reasons}", style=STYLES[report.verdict]))
+    answer.say(Text(f"{report.verdict.value} {report.cause}: {'; '.join(report.because)}", style=STYLES[report.verdict]))
