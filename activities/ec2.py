@@ -9,7 +9,17 @@ from temporalio import activity
 
 from activities import names
 from activities.clock import Clock, SystemClock, beat, waited_before
-from activities.ec2_messages import AwaitBoot, BootSeen, Disrupted, DisruptNode, Ec2Client, InstanceView, TagNode
+from activities.ec2_messages import (
+    AwaitBoot,
+    BootSeen,
+    Disrupted,
+    DisruptNode,
+    Ec2Client,
+    InspectInstance,
+    InstanceStatus,
+    InstanceView,
+    TagNode,
+)
 from activities.effects import act_once, refuse_if_late
 from activities.errors import BadInput, DeadlinePassed, NodeUnreachable, NotOurs, PreconditionFailed, as_application_error
 from activities.host_memory import HostMemory, remember_attempt
@@ -17,7 +27,18 @@ from activities.inventory import Node
 from activities.node_access import AccessTo
 from activities.settings import EffectSettings
 
-__all__ = ["AwaitBoot", "BootSeen", "DisruptNode", "Disrupted", "Ec2Activities", "Ec2Client", "InstanceView", "TagNode"]
+__all__ = [
+    "AwaitBoot",
+    "BootSeen",
+    "DisruptNode",
+    "Disrupted",
+    "Ec2Activities",
+    "Ec2Client",
+    "InspectInstance",
+    "InstanceStatus",
+    "InstanceView",
+    "TagNode",
+]
 
 TAG_SETTLE_S = 30.0
 """How long tags that may have been written are watched for. Hotspare default: EC2 shows new tags within seconds."""
@@ -42,6 +63,12 @@ class Ec2Activities:
         self._memory = memory
         self._settings = settings
         self._clock = clock or SystemClock()
+
+    @activity.defn
+    def instance_status(self, request: InspectInstance) -> InstanceStatus:
+        """Say what EC2's own checks say of a node's instance: a second opinion on a node that does not answer."""
+        with as_application_error():
+            return self._ec2.status(request.node.instance_id)
 
     @activity.defn
     def reboot_node(self, request: DisruptNode) -> Disrupted:

@@ -22,6 +22,26 @@ class InstanceView(Message):
     console_host_keys: list[str] = []
 
 
+class InspectInstance(Message):
+    """Ask for EC2's status checks of a node's instance."""
+
+    node: Node
+
+
+class InstanceStatus(Message):
+    """EC2's own checks of an instance, a signal that does not pass through the node's access.
+
+    `state` is as in `InstanceView`. `system` is about the hardware under the instance, `instance` about its operating system
+    and network: ok, impaired, insufficient-data, not-applicable (not running) or initializing. EC2 checks once a minute, and
+    takes several failed checks to say impaired, so "ok" right after a fault proves little. Source: EC2 User Guide, "Status
+    checks for Amazon EC2 instances".
+    """
+
+    state: str
+    system: str
+    instance: str
+
+
 class DisruptNode(Message):
     """Reboot or power-cycle a node. `token` identifies the effect over attempts and resets; `boot_id` is the boot to end.
 
@@ -76,6 +96,10 @@ class Ec2Client(Protocol):
     def describe(self, instance_id: str) -> InstanceView: ...
 
     def describe_cluster(self, cluster: str) -> list[InstanceView]: ...
+
+    def status(self, instance_id: str) -> InstanceStatus:
+        """Return the status checks, of a stopped instance too. Needs the permission ec2:DescribeInstanceStatus."""
+        ...
 
     def reboot(self, instance_id: str) -> None: ...
 

@@ -11,7 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError, ProfileNotFound
 
 from activities import names
-from activities.ec2 import InstanceView
+from activities.ec2 import InstanceStatus, InstanceView
 from activities.errors import AccessRefused, BadInput, HotspareError, PreconditionFailed, ProviderBusy, Throttled, UnknownNode
 from activities.settings import AwsSettings
 
@@ -40,6 +40,9 @@ REFUSED = frozenset(
 )
 """Error codes of EC2. Source: EC2 API reference, "Error codes for the Amazon EC2 API"."""
 
+NO_DATA = "insufficient-data"
+"""EC2's word for a check that has no result yet; also ours where the answer leaves a check out."""
+
 
 class Ec2Boto3:
     """`Ec2Client` on AWS or on an endpoint that speaks its protocol. Credentials come from AWS's own variables and files."""
@@ -65,6 +68,18 @@ class Ec2Boto3:
                 ]
             )
             return [_view(one) for page in pages for reservation in page["Reservations"] for one in reservation["Instances"]]
+
+    def status(self, instance_id: str) -> InstanceStatus:
+        with _mapped(f"read the status checks of {instance_id}"):
+            answer = self._read.describe_instance_status(InstanceIds=[instance_id], IncludeAllInstances=True)
+        if not answer["InstanceStatuses"]:
+            raise UnknownNode(f"EC2 has no instance {instance_id}")
+        seen = answer["InstanceStatuses"][0]
+        return InstanceStatus(
+            state=seen.get("InstanceState", {}).get("Name", ""),
+            system=seen.get("SystemStatus", {}).get("Status", NO_DATA),
+            instance=seen.get("InstanceStatus", {}).get("Status", NO_DATA),
+        )
 
     def reboot(self, instance_id: str) -> None:
         with _mapped(f"reboot {instance_id}"):

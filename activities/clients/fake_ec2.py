@@ -9,13 +9,16 @@ from activities import names
 from activities.clients.aliases import KnownNode, resolve_alias
 from activities.clients.fake_machine import FakeMachine
 from activities.clients.fake_points import Points
-from activities.ec2 import InstanceView
+from activities.ec2 import InstanceStatus, InstanceView
 from activities.errors import PreconditionFailed, UnknownNode
 from activities.inventory import Node
 
 
 class FakeEc2:
-    """An `Ec2Client` over machines. `ended` is called with the name of a machine whose work has ended."""
+    """An `Ec2Client` over machines. `ended` is called with the name of a machine whose work has ended.
+
+    `statuses` are status checks by instance id that a test tells in place of those that follow from the machine.
+    """
 
     def __init__(
         self,
@@ -27,6 +30,7 @@ class FakeEc2:
     ) -> None:
         self._machines, self._points, self._lock, self._ended = machines, points, lock, ended
         self._nodes = {node.instance_id: node for node in nodes}
+        self.statuses: dict[str, InstanceStatus] = {}
         self.tags: dict[str, dict[str, str]] = {
             node.instance_id: {"Name": node.name, names.TAG_ROLE: node.role} for node in nodes
         }
@@ -36,6 +40,9 @@ class FakeEc2:
 
     def describe_cluster(self, cluster: str) -> list[InstanceView]:
         return self._points.carry_out("describe_cluster", "", lambda: [self._view(instance_id) for instance_id in self._nodes])
+
+    def status(self, instance_id: str) -> InstanceStatus:
+        return self._points.carry_out("status", self._name(instance_id), lambda: self._status(instance_id))
 
     def reboot(self, instance_id: str) -> None:
         self._points.carry_out("reboot", self._name(instance_id), lambda: self._reboot(instance_id))
@@ -83,6 +90,15 @@ class FakeEc2:
                 private_dns=f"{node.host}.ec2.internal",
                 tags=dict(self.tags[instance_id]),
             )
+
+    def _status(self, instance_id: str) -> InstanceStatus:
+        with self._lock:
+            machine = self._machine(instance_id)
+            if (told := self.statuses.get(instance_id)) is not None:
+                return told
+            if machine.state != "running":
+                return InstanceStatus(state=machine.state, system="not-applicable", instance="not-applicable")
+            return InstanceStatus(state=machine.state, system="ok", instance="ok" if machine.responds else "impaired")
 
     def _reboot(self, instance_id: str) -> None:
         with self._lock:

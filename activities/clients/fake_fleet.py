@@ -61,9 +61,9 @@ class FakeClock:
 class FakeFleet:
     """Machines `node-1`..`node-N`, `spare-1`.. and `head`, with a job on the nodes.
 
-    Points that can be counted, held or made to fail: reboot, stop, start_instance, set_tags, remove_tags, describe, boot_id, put,
-    start, kill, run.<command> (run.probe, run.quarantine_write, ...), group.start, job.find, job.status, job.hold, job.resume,
-    memory.recall, memory.save, memory.freezes, page. Each takes a node name, a job name or nothing.
+    Points that can be counted, held or made to fail: reboot, stop, start_instance, set_tags, remove_tags, describe, status,
+    boot_id, put, start, kill, run.<command> (run.probe, run.quarantine_write, ...), group.start, job.find, job.status, job.hold,
+    job.resume, memory.recall, memory.save, memory.freezes, page. Each takes a node name, a job name or nothing.
     """
 
     def __init__(self, nodes: int = 4, spares: int = 1, instance_type: str = "p5.48xlarge", cluster: str = "lab") -> None:

@@ -102,6 +102,15 @@ class FakeMachine:
         cut_off = any(fault.unreachable for fault in self.faults)
         return self.state == "running" and not self.looks_until_up and not self.never_boots and not cut_off
 
+    @property
+    def responds(self) -> bool:
+        """Whether commands on the machine answer, without counting this as a look."""
+        return self.up and not self._hangs
+
+    @property
+    def _hangs(self) -> bool:
+        return any(fault.cure is Cure.HANG for fault in self.faults)
+
     def answer(self) -> None:
         """One try to reach the machine: raises while it is down; a booting machine gets nearer to being up with each try."""
         if self.state == "running" and self.looks_until_up and not self.never_boots:
@@ -109,7 +118,7 @@ class FakeMachine:
             raise NodeUnreachable(f"{self.name}: connection refused")
         if not self.up:
             raise NodeUnreachable(f"{self.name}: no answer on port 22")
-        if any(fault.cure is Cure.HANG for fault in self.faults):
+        if self._hangs:
             raise DeadlinePassed(f"{self.name}: accepts connections, but no command answers")
 
     def inject(self, fault: FakeFault) -> None:

@@ -89,6 +89,31 @@ def console_output(instance_id: str, output: str) -> Answer:
     return Answer(200, text.encode())
 
 
+@dataclass(frozen=True)
+class StatusRow:
+    """Status checks of one instance, as EC2 words them."""
+
+    instance_id: str
+    state: str
+    system: str
+    instance: str
+
+
+def instance_statuses(rows: list[StatusRow]) -> Answer:
+    """The answer to DescribeInstanceStatus."""
+    items = "".join(
+        f"<item><instanceId>{row.instance_id}</instanceId><instanceState><name>{row.state}</name></instanceState>"
+        f"<systemStatus><status>{row.system}</status></systemStatus>"
+        f"<instanceStatus><status>{row.instance}</status></instanceStatus></item>"
+        for row in rows
+    )
+    text = (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<DescribeInstanceStatusResponse xmlns="{_NAMESPACE}">'
+        f"<requestId>{uuid.uuid4()}</requestId><instanceStatusSet>{items}</instanceStatusSet></DescribeInstanceStatusResponse>"
+    )
+    return Answer(200, text.encode())
+
+
 def instance_ids_in(body: bytes) -> tuple[str, ...]:
     """Instance ids in the answer to RunInstances."""
     return tuple(dict.fromkeys(re.findall(r"<instanceId>(i-[0-9a-f]+)</instanceId>", body.decode())))

@@ -1,8 +1,8 @@
 """The AWS endpoint of the lab: moto behind a layer that counts, holds, fails and delays calls and tells the nodes what happened.
 
 Where moto is simpler than EC2, the layer imitates EC2: client tokens of RunInstances, instance states on the way from one to
-another, refusal of calls in the wrong state, the console output of the node (EC2 API Reference; EC2 User Guide, "Instance
-lifecycle" and "Ensuring idempotency").
+another, refusal of calls in the wrong state, the console output of the node, status checks that follow from the node (EC2 API
+Reference; EC2 User Guide, "Instance lifecycle", "Ensuring idempotency" and "Status checks").
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from infra.lab.ec2_calls import Answer, AwsCall, console_output, error, instance_ids_in, read_call
+from infra.lab.ec2_calls import Answer, AwsCall, StatusRow, console_output, error, instance_ids_in, instance_statuses, read_call
 from infra.lab.holds import Hold, Holds
 from infra.lab.moto_instances import forget_everything, set_state, state_of
 
@@ -43,6 +43,10 @@ class InstanceEvents(Protocol):
 
     def console_of(self, instance_id: str) -> str:
         """Return the instance's console output. Called from a server thread."""
+        ...
+
+    def answers(self) -> dict[str, bool]:
+        """Return by instance id whether its node carries out commands over SSH. Called from a server thread."""
         ...
 
 
@@ -140,9 +144,20 @@ class Ec2Endpoint:
             return error(503, "Unavailable", "the lab dropped a held call")
         if call.operation == "GetConsoleOutput" and call.instance_ids:
             return console_output(call.instance_ids[0], self._events.console_of(call.instance_ids[0]))
+        if call.operation == "DescribeInstanceStatus":
+            return self._statuses(call)
         if call.operation == "RunInstances" and call.parameters.get("ClientToken"):
             return self._launch_once(call, environ)
         return self._refusal(call) or self._carry_out(call, environ)
+
+    def _statuses(self, call: AwsCall) -> Answer:
+        """Tell the status checks. EC2 notices a silent instance after minutes, the lab at once."""
+        answers = self._events.answers()
+        if unknown := [instance_id for instance_id in call.instance_ids if instance_id not in answers]:
+            return error(400, "InvalidInstanceID.NotFound", f"The instance IDs '{', '.join(unknown)}' do not exist")
+        rows = [_status_row(instance_id, answers[instance_id]) for instance_id in call.instance_ids or answers]
+        every_state = call.parameters.get("IncludeAllInstances") == "true"
+        return instance_statuses([row for row in rows if every_state or row.state == "running"])
 
     def _take_failure(self, call: AwsCall) -> str | None:
         with self._lock:
@@ -216,6 +231,14 @@ class Ec2Endpoint:
         parts = self._app(environ, start_response)
         body = b"".join(parts)
         return Answer(int(head[0].split(" ", 1)[0]), body, tuple(head[1]))
+
+
+def _status_row(instance_id: str, answers: bool) -> StatusRow:
+    state = state_of(instance_id) or "terminated"
+    if state == "running":
+        return StatusRow(instance_id, state, "ok", "ok" if answers else "impaired")
+    word = "initializing" if state == "pending" else "not-applicable"
+    return StatusRow(instance_id, state, word, word)
 
 
 def _fits(operation: str, instance_id: str | None) -> Callable[[AwsCall], bool]:

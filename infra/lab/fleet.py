@@ -14,7 +14,7 @@ from activities.names import ROLE_HEAD, ROLE_SPARE, ROLE_WORKER, TAG_CLUSTER, TA
 from infra.lab.ec2_endpoint import Ec2Endpoint
 from infra.lab.hardware import HEAD_TYPE
 from infra.lab.moto_instances import identity_of, set_state, state_of
-from infra.lab.node import LabNode
+from infra.lab.node import LabNode, NodeState
 from infra.lab.options import REGION, LabOptions
 from infra.lab.ssh_server import SshSide
 
@@ -146,6 +146,10 @@ class Fleet:
         """Show the end state, unless another call has meanwhile sent the instance elsewhere."""
         if state_of(node.instance_id) == midway:
             set_state(node.instance_id, end)
+
+    def answers(self) -> dict[str, bool]:
+        """Whether the node of each instance carries out commands over SSH."""
+        return {key: node.state is NodeState.UP and not node.hangs for key, node in list(self._by_id.items())}
 
     def console_of(self, instance_id: str) -> str:
         """What the instance wrote to its console at boot: the public host key, as cloud-init prints it."""

@@ -14,7 +14,7 @@ from temporalio.testing import ActivityEnvironment
 from activities import names
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import Cure, FakeFault
-from activities.ec2 import AwaitBoot, DisruptNode, Ec2Activities, TagNode
+from activities.ec2 import AwaitBoot, DisruptNode, Ec2Activities, InspectInstance, InstanceStatus, TagNode
 from activities.errors import ProviderBusy, Throttled
 from activities.settings import EffectSettings
 from tests.activities.conftest import attempt
@@ -50,6 +50,28 @@ def test_a_node_is_rebooted_and_comes_up_with_another_boot(
     seen = surroundings.run(activities.await_boot, AwaitBoot(node=request.node, old_boot_id=request.boot_id, deadline_s=1800.0))
     assert seen.boot_id == fleet.machine("node-1").boot_id != request.boot_id
     assert fleet.count("reboot", "node-1") == 1
+
+
+@pytest.mark.parametrize("fault", [FakeFault(unreachable=True), FakeFault(cure=Cure.HANG)], ids=["silent", "hung"])
+def test_ec2_tells_a_node_that_answers_from_one_that_does_not(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment, fault: FakeFault
+) -> None:
+    ask = InspectInstance(node=fleet.node("node-1"))
+    well = InstanceStatus(state="running", system="ok", instance="ok")
+    assert surroundings.run(activities.instance_status, ask) == well
+    fleet.inject("node-1", fault)
+    assert surroundings.run(activities.instance_status, ask).instance == "impaired"
+    fleet.ec2.statuses[ask.node.instance_id] = well
+    assert surroundings.run(activities.instance_status, ask) == well
+
+
+def test_a_stopped_instance_has_no_status_checks(
+    fleet: FakeFleet, activities: Ec2Activities, surroundings: ActivityEnvironment
+) -> None:
+    node = fleet.node("node-1")
+    fleet.ec2.stop(node.instance_id)
+    seen = surroundings.run(activities.instance_status, InspectInstance(node=node))
+    assert (seen.system, seen.instance) == ("not-applicable", "not-applicable")
 
 
 def test_a_boot_that_has_ended_is_not_ended_again(

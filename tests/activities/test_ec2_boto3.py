@@ -15,6 +15,7 @@ from moto.server import ThreadedMotoServer
 
 from activities import names
 from activities.clients.ec2_boto3 import Ec2Boto3
+from activities.ec2 import InstanceStatus
 from activities.errors import AccessRefused, BadInput, HotspareError, PreconditionFailed, ProviderBusy, Throttled, UnknownNode
 from activities.settings import AwsSettings
 
@@ -65,6 +66,16 @@ def test_an_instance_is_described_with_its_state_place_and_tags(ec2: Ec2Boto3, i
     assert view.zone.startswith("us-east-1")
     assert view.private_ip
     assert view.tags["Name"] == "node-1"
+
+
+def test_the_status_checks_of_an_instance_are_read_whether_it_runs_or_not(ec2: Ec2Boto3, instance: str) -> None:
+    assert ec2.status(instance) == InstanceStatus(state="running", system="ok", instance="ok")
+    ec2.stop(instance)
+    seen = ec2.status(instance)
+    assert seen.state == "stopped"
+    assert "ok" not in (seen.system, seen.instance)
+    with pytest.raises(UnknownNode, match="i-0123456789abcdef0"):
+        ec2.status("i-0123456789abcdef0")
 
 
 def test_a_cluster_is_its_tagged_instances_that_are_not_terminated(ec2: Ec2Boto3, instance: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 
+from infra.lab.faults import Cure, Fault
 from infra.lab.lab import Lab
 from infra.lab.node import NodeState
 from tests.lab.conftest import Reach
@@ -106,6 +107,29 @@ async def test_an_instance_goes_through_ec2s_states(lab: Lab, reach: Reach) -> N
     assert lab.endpoint.count("RebootInstances") == 0
 
 
+async def test_the_status_checks_tell_a_node_that_answers_from_one_that_hangs_or_is_down(lab: Lab, reach: Reach) -> None:
+    well, hung, dead = (lab.nodes[name] for name in ("node-1", "node-2", "spare-1"))
+    await lab.inject("node-2", Fault(hang=True))
+    await lab.inject("spare-1", Fault(xid=79, cure=Cure.NO_BOOT))
+    await reach.ec2("reboot_instances", InstanceIds=[dead.instance_id])
+    await dead.wait_until(lambda seen: seen.state is NodeState.DEAD)
+    told = {node.name: await _checks(reach, node.instance_id) for node in (well, hung, dead)}
+    assert told == {name: ("ok", word) for name, word in (("node-1", "ok"), ("node-2", "impaired"), ("spare-1", "impaired"))}
+
+
+async def test_the_status_checks_of_a_stopped_instance_are_told_only_when_every_instance_is_asked_for(
+    lab: Lab, reach: Reach
+) -> None:
+    node = lab.nodes["node-1"]
+    await reach.ec2("stop_instances", InstanceIds=[node.instance_id])
+    assert await _checks(reach, node.instance_id) == ("not-applicable", "not-applicable")
+    running = await reach.ec2("describe_instance_status")
+    assert node.instance_id not in [one["InstanceId"] for one in running["InstanceStatuses"]]
+    assert len(running["InstanceStatuses"]) == len(lab.nodes) - 1
+    with pytest.raises(ClientError, match=r"InvalidInstanceID\.NotFound"):
+        await reach.ec2("describe_instance_status", InstanceIds=["i-0123456789abcdef0"])
+
+
 async def test_the_nodes_carry_the_tags_by_which_hotspare_finds_them(lab: Lab, reach: Reach) -> None:
     found = await reach.ec2("describe_instances", Filters=[{"Name": "tag:hotspare:cluster", "Values": ["lab"]}])
     roles = {}
@@ -133,3 +157,9 @@ async def test_the_other_services_of_a_cluster_answer_too(reach: Reach) -> None:
 async def _state(reach: Reach, instance_id: str) -> str:
     seen = await reach.ec2("describe_instances", InstanceIds=[instance_id])
     return str(seen["Reservations"][0]["Instances"][0]["State"]["Name"])
+
+
+async def _checks(reach: Reach, instance_id: str) -> tuple[str, str]:
+    seen = await reach.ec2("describe_instance_status", InstanceIds=[instance_id], IncludeAllInstances=True)
+    [one] = seen["InstanceStatuses"]
+    return one["SystemStatus"]["Status"], one["InstanceStatus"]["Status"]
