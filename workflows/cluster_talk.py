@@ -5,6 +5,7 @@ Ids of workflows are reused per node, so every answer names the request it answe
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -72,11 +73,14 @@ class ClusterTalk:
                 workflow.logger.warning("Cluster did not answer %s, asking again", ask.request_id)
         return Answer(request_id=ask.request_id, kind=ask.kind, granted=False, unanswered=True, reason="Cluster does not answer")
 
-    async def stand_in_queue(self, ask: Ask, patience: timedelta) -> Answer:
-        """Wait for the grant of a queued ask; returns the last answer when patience ends. The place in the queue is kept."""
+    async def stand_in_queue(self, ask: Ask, patience: timedelta, called_away: Callable[[], bool]) -> Answer:
+        """Wait for the end of a queued ask; returns the last answer when patience ends or the asker is called away.
+
+        The place in the queue is kept.
+        """
         with suppress(TimeoutError):
             await workflow.wait_condition(
-                lambda: self._answers[ask.request_id].granted,
+                lambda: not self._answers[ask.request_id].queued or called_away(),
                 timeout=patience,
                 timeout_summary=f"room for {ask.kind.value}: {self._answers[ask.request_id].reason}",
             )

@@ -50,9 +50,9 @@ async def _repair_slot(incident: Incident, what: str) -> bool:
     answer = await incident.talk.ask(ask)
     if answer.queued:
         incident.tell("waiting", f"{what}: {answer.reason}")
-        answer = await incident.talk.stand_in_queue(ask, options.CLUSTER_QUEUE)
+        answer = await incident.talk.stand_in_queue(ask, options.CLUSTER_QUEUE, incident.interrupted)
         await incident.talk.withdraw(ask)  # a grant is good for one step within a minute: ask again after looking again
-        if not answer.granted:
+        if not answer.granted and not incident.interrupted():
             await page(incident, f"{what} waits: {answer.reason}", "waiting for a repair slot")
         return False
     if not answer.granted:

@@ -85,7 +85,7 @@ async def ask_leave(incident: Incident, step: Step) -> None:
     answer = await incident.talk.ask(ask)
     if answer.queued:
         incident.tell("waiting", answer.reason)
-        answer = await incident.talk.stand_in_queue(ask, options.CLUSTER_QUEUE)
+        answer = await incident.talk.stand_in_queue(ask, options.CLUSTER_QUEUE, incident.interrupted)
     if answer.granted:
         incident.learn(quarantine_room=True)
         if not answer.spare_free:
@@ -96,8 +96,9 @@ async def ask_leave(incident: Incident, step: Step) -> None:
         await incident.talk.withdraw(ask)
         incident.learn(stuck=f"{answer.reason}: is it wedged? look at cluster/{incident.cluster} in the Temporal UI")
     elif answer.queued:
-        await page(incident, f"still no room to quarantine: {answer.reason}", "waiting for room")
         await incident.talk.withdraw(ask)
+        if not incident.interrupted():
+            await page(incident, f"still no room to quarantine: {answer.reason}", "waiting for room")
     else:
         incident.learn(refused=answer.reason)
 

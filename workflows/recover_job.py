@@ -7,22 +7,24 @@ The job never resumes on a node that has not passed the burn-in of its node set.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ChildWorkflowError
+from temporalio.exceptions import ActivityError, ChildWorkflowError, FailureError, is_cancelled_exception
 from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 
 with workflow.unsafe.imports_passed_through():
     from activities import names
     from activities.incidents import FailedBurnIn, IncidentActivities, JobResumed, NodeGivenUp, NodeIn, NodeOut, OpenIncident
     from activities.jobs.activities import AwaitProgress, HoldJob, JobActivities, ResumeJob
-    from activities.jobs.protocol import JobStatus, RestartedBy
+    from activities.jobs.protocol import JobStatus
     from activities.node import Report
     from activities.notify import NotifyActivities, Page
     from checks.model import Verdict
     from workflows import options
     from workflows.decide import bearings
+    from workflows.decisions.gates import passes
     from workflows.decisions.node_set import NodeSet
     from workflows.failures import cause_of
     from workflows.messages import BurnInReport, NodeVerdict, StartBurnIn, StartRecovery
@@ -59,6 +61,7 @@ class RecoverJob:
         self._began = workflow.now()
         self._held: JobStatus | None = None
         self._resumed: JobStatus | None = None
+        self._resuming = False
         if start.node_out is not None:
             self._set.out(start.node_out)
 
@@ -69,35 +72,42 @@ class RecoverJob:
         self._cluster = start.cluster or known.cluster
         self._view.attributes_on = known.attributes
         self._view.attributes(Cluster=self._cluster, Job=self._job, Phase="holding")
-        while True:
-            try:
-                end = await self._recover()
-            except (GivenUp, ActivityError) as error:
-                why = str(error) if isinstance(error, GivenUp) else cause_of(error)
-                end = await self._hand_to_person(why)
-            await self._tell_incidents(end)
-            if not self._set.news():
-                self._view.attributes(Phase="closed", Outcome="resumed" if end.resumed else "with a person")
-                return end
+        try:
+            while True:
+                end = await self._one_recovery()
+                await self._tell_incidents(end)
+                if not self._set.news():
+                    self._view.attributes(Phase="closed", Outcome="resumed" if end.resumed else "with a person")
+                    return end
+        except (asyncio.CancelledError, FailureError) as error:
+            if is_cancelled_exception(error):
+                await self._tell_incidents(await self._hand_to_person("the recovery was cancelled by a person"))
+                raise asyncio.CancelledError from error
+            raise
+
+    async def _one_recovery(self) -> JobResumed:
+        try:
+            return await self._recover()
+        except (GivenUp, ActivityError) as error:
+            return await self._hand_to_person(str(error) if isinstance(error, GivenUp) else cause_of(error))
 
     async def _recover(self) -> JobResumed:
         self._set.read_news()
         status = await self._hold()
         for number in range(1, BURN_IN_ROUNDS + 1):
             await self._every_node_answered()
-            if status.restarted_by is not RestartedBy.HOTSPARE:
-                return await self._watch_others_restart(status)
             report = await self._burn_in(number)
-            if report.verdict in (Verdict.OK, Verdict.WARN) and not self._set.unanswered():
+            if passes(report.verdict) and not self._set.unanswered():
                 # What fell out until now is answered for by this resume; only what falls out after it is a reason for another.
                 self._set.read_news()
                 return await self._resume(status, report)
-            if report.verdict not in (Verdict.OK, Verdict.WARN):
+            if not passes(report.verdict):
                 await self._send_out(report, number)
         raise GivenUp(f"{BURN_IN_ROUNDS} burn-ins did not end with a node set that passes")
 
     async def _hold(self) -> JobStatus:
         """Stop the job, provably, before anything is done to its nodes."""
+        self._resuming = False
         status = await workflow.execute_activity_method(
             JobActivities.hold_job,
             HoldJob(job=self._job, reason=self._set.reason()),
@@ -150,13 +160,18 @@ class RecoverJob:
         if not bad:
             raise GivenUp(f"the burn-in does not say which node is to blame: {report.cause}; {'; '.join(report.because)}")
         for verdict in bad:
-            supplier = self._set.supplied_by(verdict.instance_id)
-            self._set.await_answer(verdict.instance_id, verdict.node_name)
-            if supplier is not None:
-                failed = FailedBurnIn(job=self._job, instance_id=verdict.instance_id, evidence=verdict.evidence)
-                await self._signal(supplier.incident, "failed_burn_in", failed)
-            if supplier is None or supplier.replaces != verdict.instance_id:
+            if not await self._supplier_told(verdict):
                 await self._open_incident(verdict, number)
+
+    async def _supplier_told(self, verdict: NodeVerdict) -> bool:
+        """Have whoever supplied the node answer again; returns whether that settles it: a spare gets its own incident too."""
+        supplier = self._set.supplied_by(verdict.instance_id)
+        failed = FailedBurnIn(job=self._job, instance_id=verdict.instance_id, evidence=verdict.evidence)
+        told = supplier is not None and await post(supplier.incident, "failed_burn_in", failed)
+        if not told:
+            self._set.keep(verdict.instance_id, verdict.node_name)
+        self._set.await_answer(verdict.instance_id, verdict.node_name)
+        return told and supplier is not None and supplier.replaces == verdict.instance_id
 
     async def _open_incident(self, verdict: NodeVerdict, number: int) -> None:
         report = Report(
@@ -176,6 +191,7 @@ class RecoverJob:
     async def _resume(self, status: JobStatus, report: BurnInReport) -> JobResumed:
         """Start the job once on the proven nodes, and believe it when the step counter has passed the checkpoint."""
         token, nodes = self._tokens.next(), self._set.nodes()
+        self._resuming = True
         self._view.attributes(Phase="resuming")
         await workflow.execute_activity_method(
             JobActivities.resume_job,
@@ -185,11 +201,6 @@ class RecoverJob:
         )
         self._view.tell("resumed", f"on {', '.join(nodes)} from checkpoint {status.checkpoint_step}")
         return await self._prove(token, status)
-
-    async def _watch_others_restart(self, status: JobStatus) -> JobResumed:
-        """Its controller, or the job itself, restarts it: we supply nodes and watch, and never start a second copy."""
-        self._view.tell("watching", f"{status.restarted_by.value} restarts {self._job}; it is watched, not started")
-        return await self._prove("", status)
 
     async def _prove(self, token: str, status: JobStatus) -> JobResumed:
         moved = await workflow.execute_activity_method(
@@ -220,7 +231,7 @@ class RecoverJob:
             key=f"{self._tokens.run}/given-up/{self._tokens.next()}",
             incident=workflow.info().workflow_id,
             node=self._job,
-            title=f"{self._job} stays held",
+            title=f"{self._job} {'was resumed and does not progress' if self._resuming else 'stays held'}",
             why=[why],
             next_commands=self._next_commands(),
         )
@@ -236,12 +247,9 @@ class RecoverJob:
         return [*commands, f"hotspare burn-in {' '.join(nodes)}"] if nodes else commands
 
     async def _tell_incidents(self, end: JobResumed) -> None:
-        for incident in self._set.incidents():
-            await self._signal(incident, "job_resumed", end)
-
-    async def _signal(self, workflow_id: str, signal: str, message: FailedBurnIn | JobResumed) -> None:
-        if not await post(workflow_id, signal, message):
-            self._view.tell("not told", f"{workflow_id} has ended: {signal}")
+        for incident in self._set.settle():
+            if not await post(incident, "job_resumed", end):
+                self._view.tell("not told", f"{incident} has ended")
 
     @workflow.signal(description="A node of the job is out, or the job must restart")
     def node_out(self, message: NodeOut) -> None:

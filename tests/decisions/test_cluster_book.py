@@ -67,8 +67,19 @@ def test_a_small_cluster_may_still_have_one_node_out() -> None:
 
 def test_one_fault_on_many_nodes_is_a_storm_and_takes_none_of_the_late_ones_out() -> None:
     judged = judge(ClusterState(fleet=10), *(ask(f"i-{number}", fault="application") for number in range(6)))
-    assert [answer.alone for _, answer in judged.answers][3:] == [Alone.STORM] * 3
+    told = {asker for asker, answer in judged.answers if answer.alone is Alone.STORM}
+    assert told == {f"incident/i-{number}" for number in range(2, 6)}
     assert len(judged.state.grants) <= LIMITS.max_nodes_out
+
+
+def test_nodes_that_queued_before_the_storm_was_recognised_are_told_of_it() -> None:
+    none = ClusterSettings(max_nodes_out=0)
+    state = judge(ClusterState(fleet=8), *(ask(f"i-{number}", fault="fabric") for number in range(3)), limits=none).state
+    assert len(state.queue) == 3
+    judged = judge(state, ask("i-9", fault="fabric"), limits=none)
+    assert {answer.alone for _, answer in judged.answers} == {Alone.STORM}
+    assert len(judged.answers) == 4
+    assert not judged.state.queue
 
 
 def test_a_spare_is_leased_once() -> None:

@@ -59,7 +59,8 @@ def test_a_restart_owes_no_node() -> None:
     books = job_set()
     books.out(node_out(1, restart_only=True))
     assert books.unanswered() == []
-    assert books.incidents() == ["incident/i-1"]
+    books.read_news()
+    assert books.settle() == ["incident/i-1"]
 
 
 def test_a_spare_that_failed_its_burn_in_leaves_its_place_open_again() -> None:
@@ -79,3 +80,36 @@ def test_a_node_given_up_is_no_longer_waited_for() -> None:
     books.give_up(NodeGivenUp(incident="incident/i-2", instance_id="i-2", reason="no spare"))
     assert books.unanswered() == []
     assert books.given_up == ["node-2: no spare"]
+
+
+def test_a_spare_that_falls_out_later_is_replaced_in_its_place() -> None:
+    books = job_set()
+    books.out(node_out(2))
+    books.come_in(node_in(2, "spare-1"))
+    books.out(NodeOut(incident="incident/i-s1", instance_id="i-s1", node_name="spare-1", reason="XID 64", token="t"))
+    books.come_in(NodeIn(incident="incident/i-s1", instance_id="i-s2", node_name="spare-2", replaces="i-s1"))
+    assert books.nodes() == ["node-1", "spare-2", "node-3", "node-4"]
+
+
+def test_an_incident_that_fell_out_after_the_resume_is_not_told_of_it() -> None:
+    books = job_set()
+    books.out(node_out(1))
+    books.come_in(node_in(1, "spare-1"))
+    books.read_news()
+    books.out(node_out(3))
+    assert books.settle() == ["incident/i-1"]
+    assert books.unanswered() == ["node-3"]
+    assert books.nodes() == ["spare-1", "node-2", "node-3", "node-4"]
+
+
+def test_a_spare_whose_supplier_is_gone_is_a_member_like_any_other() -> None:
+    books = job_set()
+    books.out(node_out(2))
+    books.come_in(node_in(2, "spare-1"))
+    books.keep("i-of-spare-1", "spare-1")
+    books.await_answer("i-of-spare-1", "spare-1")
+    assert books.unanswered() == ["spare-1"]
+    books.come_in(NodeIn(incident="incident/i-s1", instance_id="i-s2", node_name="spare-2", replaces="i-of-spare-1"))
+    books.out(NodeOut(incident="incident/i-s1", instance_id="i-of-spare-1", node_name="spare-1", reason="slow", token="t"))
+    books.come_in(NodeIn(incident="incident/i-s1", instance_id="i-s2", node_name="spare-2", replaces="i-of-spare-1"))
+    assert books.nodes() == ["node-1", "spare-2", "node-3", "node-4"]

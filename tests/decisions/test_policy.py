@@ -64,8 +64,34 @@ def test_a_reboot_is_no_repair_until_the_deep_test_passed() -> None:
 
 
 def test_a_test_that_could_not_run_proves_nothing_and_reboots_nothing() -> None:
-    unknown = out(job="train", job_told=True, spare=Spare.NONE_FREE, disrupted=True, retest=Verdict.UNKNOWN)
-    assert next_step(unknown, ACTING).kind is StepKind.GIVE_UP_NODE
+    unknown = out(job="train", job_told=True, spare=Spare.NONE_SEEN, disrupted=True, retest=Verdict.UNKNOWN)
+    assert next_step(unknown, ACTING).kind is StepKind.REPLACE
+    alone = unknown.model_copy(update={"spare": Spare.NONE_FREE})
+    assert next_step(alone, ACTING).kind is StepKind.ASK_PERSON
+
+
+def test_a_burn_in_without_a_result_says_nothing_about_the_node() -> None:
+    tested = out(disrupted=True, retest=Verdict.OK)
+    assert next_step(tested, ACTING).kind is StepKind.BURN_IN
+    assert next_step(tested.model_copy(update={"burn_in": Verdict.UNKNOWN}), ACTING).kind is StepKind.ASK_PERSON
+    assert next_step(tested.model_copy(update={"burn_in": Verdict.WARN}), ACTING).kind is StepKind.BACK_IN_SERVICE
+    assert next_step(tested.model_copy(update={"burn_in": Verdict.CRITICAL}), ACTING).kind is StepKind.DISRUPT
+
+
+def test_a_job_that_still_runs_is_not_stopped_without_approval() -> None:
+    policy = PolicySettings(mode=Mode.APPROVE)
+    assert next_step(out(job="train", job_running=True), policy).kind is StepKind.ASK_PERSON
+    assert next_step(out(job="train", job_running=False), policy).kind is StepKind.TELL_JOB
+
+
+def test_the_mode_of_a_rung_counts_whatever_the_mode_of_the_cluster() -> None:
+    reboots = PolicySettings(mode=Mode.OBSERVE, mode_by_rung={Action.REBOOT_NODE: Mode.ACT})
+    assert next_step(out(), reboots).rung is Action.REBOOT_NODE
+    assert next_step(facts(), reboots).kind is StepKind.ASK_LEAVE
+    watched = PolicySettings(mode=Mode.ACT, mode_by_rung={Action.REBOOT_NODE: Mode.OBSERVE})
+    step = next_step(out(approved=[Action.REBOOT_NODE]), watched)
+    assert step.rung is Action.POWER_CYCLE
+    assert any("observe" in line for line in step.because)
 
 
 def test_each_rung_is_taken_once_and_then_the_next() -> None:
@@ -175,6 +201,12 @@ def test_every_decision_names_its_policy() -> None:
     assert next_step(out(), ACTING).policy_hash == policy_hash(ACTING) != policy_hash(changed)
 
 
+def what_was_tried() -> list[RungTaken]:
+    """Each rung with each outcome."""
+    rungs = [Action.REBOOT_NODE, Action.POWER_CYCLE, Action.REPLACE_NODE]
+    return [RungTaken(rung=rung, outcome=outcome) for rung in rungs for outcome in RungOutcome]
+
+
 @st.composite
 def any_facts(draw: st.DrawFn) -> Facts:
     """Any mixture of what can have happened, sensible or not."""
@@ -203,6 +235,10 @@ def any_facts(draw: st.DrawFn) -> Facts:
     changes["job"] = draw(st.sampled_from(["", "train"]))
     changes["spare"] = draw(st.sampled_from(list(Spare)))
     changes["retest"] = draw(st.sampled_from([None, *Verdict]))
+    changes["burn_in"] = draw(st.sampled_from([None, *Verdict]))
+    changes["job_running"] = draw(st.booleans())
+    rungs = draw(st.lists(st.sampled_from(what_was_tried()), max_size=3, unique_by=lambda taken: taken.rung))
+    changes["taken"] = rungs
     changes["examination"] = draw(st.sampled_from([None, examination(what), examination(what, verdict=Verdict.UNKNOWN)]))
     return facts(what, **changes)
 

@@ -36,6 +36,7 @@ def judge_asks(state: ClusterState, asks: list[Ask], spares: list[Node], limits:
             book.repeat_queued(ask)
         else:
             book.judge(ask, new=True)
+    book.tell_the_queue_of_storms()
     return Judgement(state=book.state(), answers=book.answers)
 
 
@@ -82,6 +83,16 @@ class _Book:
                 self._answer(ask, Answer(request_id=ask.request_id, kind=ask.kind, granted=False, queued=True, reason=no_room))
             return
         self._grant(ask, "there is room")
+
+    def tell_the_queue_of_storms(self) -> None:
+        """What is recognised as a storm now was taken for single faults before: those still queued are told too."""
+        waiting, self._queue = self._queue, []
+        for ask in waiting:
+            storm = self._storm(ask)
+            if storm is None:
+                self._queue.append(ask)
+            else:
+                self._answer(ask, storm)
 
     def repeat_queued(self, ask: Ask) -> None:
         if any(waiting.request_id == ask.request_id for waiting in self._queue):

@@ -19,7 +19,6 @@ class RungOutcome(StrEnum):
     DID_NOT_HELP = "did not help"
     FAILED = "failed"
     REFUSED = "refused"
-    SKIPPED = "skipped"
 
 
 class RungTaken(Message):
@@ -37,7 +36,6 @@ class Spare(StrEnum):
     NONE_SEEN = "none seen free"
     NONE_FREE = "none free"
     READY = "ready"
-    FAILED = "failed"
 
 
 class Facts(Message):
@@ -63,6 +61,7 @@ class Facts(Message):
     refused: str = ""
     evidence_taken: bool = False
     job: str = ""
+    job_running: bool = False
     job_told: bool = False
     job_answered: bool = False
     job_done: bool = False
@@ -81,7 +80,7 @@ class Facts(Message):
     person_owns: bool = False
     back_in_service: bool = False
     settled: bool = False
-    burn_in_passed: bool | None = None
+    burn_in: Verdict | None = None
     paged: list[str] = []
     left_by_earlier: bool = False
     asked_by_hand: bool = False
@@ -121,4 +120,3 @@ class Step(Message):
     settling_s: float = 0.0
     page: str = ""
     policy_hash: str = ""
-    attributes: bool = True

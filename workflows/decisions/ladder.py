@@ -8,7 +8,8 @@ from datetime import timedelta
 from activities.host_memory import RungAttempt
 from checks.model import Action
 from workflows.decisions.facts import Facts
-from workflows.decisions.settings import PolicySettings
+from workflows.decisions.gates import mode_of
+from workflows.decisions.settings import Mode, PolicySettings
 
 DISRUPTIVE = (Action.RESET_GPU, Action.REBOOT_NODE, Action.POWER_CYCLE)
 """Rungs that work on the node in place."""
@@ -16,10 +17,11 @@ DISRUPTIVE = (Action.RESET_GPU, Action.REBOOT_NODE, Action.POWER_CYCLE)
 
 @dataclass(frozen=True)
 class Rungs:
-    """The ladder as it stands: what is left, in order, and each refusal in words."""
+    """The ladder as it stands: what is left, in order, each refusal in words, and what would be left but for observe mode."""
 
     left: tuple[Action, ...]
     refused: tuple[str, ...] = field(default_factory=tuple)
+    observed: tuple[Action, ...] = field(default_factory=tuple)
 
     def next_in_place(self) -> Action | None:
         """Return the next rung that works on the node itself, if any."""
@@ -30,8 +32,12 @@ def rungs_for(facts: Facts, policy: PolicySettings) -> Rungs:
     """Return the rungs left for this incident, with the reason for every rung that is not."""
     left: list[Action] = []
     refused: list[str] = []
+    observed: list[Action] = []
     for rung in _ladder(facts, policy):
         reason = _why_not(rung, facts, policy)
+        if not reason and mode_of(rung, policy) is Mode.OBSERVE:
+            observed.append(rung)
+            reason = "its mode is observe: switch it on in policy.mode_by_rung"
         if reason:
             refused.append(f"{rung.value}: {reason}")
         else:
@@ -40,7 +46,7 @@ def rungs_for(facts: Facts, policy: PolicySettings) -> Rungs:
         if len(left) > 1:
             refused.append(f"{left[0].value}: a person asked for the next rung")
             left = left[1:]
-    return Rungs(tuple(left), tuple(refused))
+    return Rungs(tuple(left), tuple(refused), tuple(observed))
 
 
 def _ladder(facts: Facts, policy: PolicySettings) -> list[Action]:

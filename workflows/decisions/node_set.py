@@ -13,7 +13,6 @@ class NodeSet:
         self._out: dict[str, NodeOut] = {}
         self._answers: dict[str, NodeIn] = {}
         self._owed: dict[str, str] = {}
-        self._told: list[str] = []
         self._news: list[NodeOut] = []
         self.given_up: list[str] = []
 
@@ -52,6 +51,25 @@ class NodeSet:
                 return
         self._owed[instance_id] = name
 
+    def keep(self, instance_id: str, name: str) -> None:
+        """Make a node that was supplied a member like any other: whoever supplied it is gone and answers no more."""
+        for replaced, answer in list(self._answers.items()):
+            if answer.instance_id == instance_id:
+                old = self._name_of(replaced)
+                self._names = [name if one == old else one for one in self._names]
+                del self._answers[replaced]
+
+    def settle(self) -> list[str]:
+        """End one recovery: what came in stays. Returns the incidents to tell; those that fell out since are of the next one."""
+        fresh = {message.instance_id for message in self._news}
+        over = {key: message for key, message in self._out.items() if key not in fresh}
+        self._names = self.nodes()
+        self._answers.clear()
+        self._owed = {key: name for key, name in self._owed.items() if key in fresh}
+        self._out = {key: message for key, message in self._out.items() if key in fresh}
+        self.given_up.clear()
+        return list(dict.fromkeys(message.incident for message in over.values()))
+
     def supplied_by(self, instance_id: str) -> NodeIn | None:
         """Return the answer that brought this node in, if an incident supplied it."""
         return next((answer for answer in self._answers.values() if answer.instance_id == instance_id), None)
@@ -61,9 +79,9 @@ class NodeSet:
         return sorted(self._owed.values())
 
     def nodes(self) -> list[str]:
-        """Return the node names to run on, in the job's own order."""
+        """Return the node names to run on, in the job's own order. A stand-in may have a stand-in of its own."""
         stands_in = {self._name_of(replaced): answer.node_name for replaced, answer in self._answers.items()}
-        return [stands_in.get(name, name) for name in self._names]
+        return [_last_in_line(name, stands_in) for name in self._names]
 
     def nodes_out(self) -> list[str]:
         """Return the names of the nodes that fell out, in the order in which they did."""
@@ -71,14 +89,6 @@ class NodeSet:
 
     def _name_of(self, instance_id: str) -> str:
         return self._out[instance_id].node_name if instance_id in self._out else instance_id
-
-    def incidents(self) -> list[str]:
-        """Return the incidents that wait for the end of the recovery, in the order in which they came."""
-        found: list[str] = []
-        for message in self._out.values():
-            if message.incident not in found:
-                found.append(message.incident)
-        return found
 
     def reason(self) -> str:
         """Return why the job is held, for its scheduler's records."""
@@ -91,3 +101,11 @@ class NodeSet:
     def read_news(self) -> None:
         """Take note of what has fallen out so far."""
         self._news.clear()
+
+
+def _last_in_line(name: str, stands_in: dict[str, str]) -> str:
+    seen = {name}
+    while name in stands_in and stands_in[name] not in seen:
+        name = stands_in[name]
+        seen.add(name)
+    return name

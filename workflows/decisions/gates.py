@@ -1,0 +1,48 @@
+"""What stands between a decision and a disruption: modes and approvals; and the ends of an incident that go to a person."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from checks.model import Action, Verdict
+from workflows.decisions.facts import Facts, Step, StepKind
+from workflows.decisions.settings import Mode, PolicySettings
+
+
+def passes(verdict: Verdict | None) -> bool:
+    """Return whether a test result lets a node serve: OK does, WARN does and is told. UNKNOWN never does."""
+    return verdict in (Verdict.OK, Verdict.WARN)
+
+
+def mode_of(rung: Action, policy: PolicySettings) -> Mode:
+    """Return the mode of a rung: its own, else the cluster's."""
+    return policy.mode_by_rung.get(rung, policy.mode)
+
+
+def gate(rung: Action, facts: Facts, policy: PolicySettings) -> Step | None:
+    """Ask a person first where the mode of this rung says so."""
+    if mode_of(rung, policy) is Mode.ACT or rung in facts.approved:
+        return None
+    return ask(facts, policy, f"{rung.value}: this rung needs a person's approval", f"approve {rung.value}", rung)
+
+
+def ask(facts: Facts, policy: PolicySettings, why: str, page: str, rung: Action | None = None) -> Step:
+    """Wait for a person's word; when nobody answers for days, end with what is known."""
+    if facts.asked_since is not None and facts.now - facts.asked_since > timedelta(seconds=policy.person_deadline_s):
+        left = "the quarantine stays" if facts.quarantined else "the node was left as it is"
+        return Step(kind=StepKind.CLOSE, outcome="escalated", because=[f"nobody answered: {why}", left], page=why)
+    because = [why, *(facts.opinion.because if facts.opinion else [])]
+    return Step(kind=StepKind.ASK_PERSON, rung=rung, because=because, page=page, deadline_s=policy.approval_page_again_s)
+
+
+def page_and_close(facts: Facts, why: str, outcome: str, *more: str) -> Step:
+    """End the incident and tell a person."""
+    because = [why, *more, *(facts.opinion.because if facts.opinion else [])]
+    return Step(kind=StepKind.CLOSE, outcome=outcome, because=because, page=why)
+
+
+def job_end(facts: Facts) -> str:
+    """Return the incident's outcome by what became of its job."""
+    if facts.job_told and not facts.job_outcome.startswith("resumed"):
+        return "escalated"
+    return "resolved"

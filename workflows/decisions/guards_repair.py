@@ -1,0 +1,129 @@
+"""The second half of the runbook, from a quarantined node to its fate. Each guard answers with a step or passes on."""
+
+from __future__ import annotations
+
+from checks.model import Action, Verdict
+from workflows.decisions.facts import Facts, Spare, Step, StepKind
+from workflows.decisions.gates import ask, gate, job_end, passes
+from workflows.decisions.ladder import Rungs
+from workflows.decisions.settings import PolicySettings
+
+
+def resume_first(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    """Swap in a spare while the job waits, unless policy or the lack of a spare says to repair in place."""
+    if not facts.job or facts.job_answered or passes(facts.retest):
+        return None
+    in_place = rungs.next_in_place() if facts.retest is not Verdict.UNKNOWN else None
+    if facts.spare is not Spare.NOT_ASKED and not (facts.spare is Spare.NONE_SEEN and in_place is None):
+        return None
+    if Action.REPLACE_NODE not in rungs.left or (in_place is not None and not policy.resume_first):
+        return None
+    asked = gate(Action.REPLACE_NODE, facts, policy)
+    if asked is not None:
+        return asked if in_place is None else None
+    because = (
+        "a job waits: swap in a spare first, repair afterwards" if in_place else "nothing in place can mend this fault: replace"
+    )
+    return Step(kind=StepKind.REPLACE, because=[because, *rungs.refused], deadline_s=policy.replace_deadline_s)
+
+
+def await_job_after_swap(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    if facts.job_answered and not facts.job_done:
+        return await_job(facts, policy)
+    return None
+
+
+def check_the_repair(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    if facts.retest is not None or not (facts.disrupted or facts.fault_gone):
+        return None
+    because = "a reboot that went through is not a repair: test deep before the node serves again"
+    if not facts.disrupted:
+        because = "the fault no longer shows: test deep instead of disrupting a node that may be well"
+    return Step(
+        kind=StepKind.RETEST,
+        because=[because],
+        deadline_s=policy.retest_deadline_s,
+        settling_s=policy.settling_s,
+    )
+
+
+def repaired(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    if not passes(facts.retest):
+        return None
+    passed = ["the deep re-test passed", *facts.retest_because]
+    if facts.job and not facts.job_answered:
+        return Step(
+            kind=StepKind.BACK_IN_SERVICE, because=[*passed, f"{facts.job} waits for this node; its burn-in is the last gate"]
+        )
+    if facts.back_in_service:
+        return None
+    if not facts.job and facts.burn_in is None:
+        return Step(
+            kind=StepKind.BURN_IN, because=[*passed, "no job will burn it in: do it here"], deadline_s=policy.retest_deadline_s
+        )
+    if not facts.job and not passes(facts.burn_in):
+        return None
+    if not facts.job:
+        return Step(kind=StepKind.BACK_IN_SERVICE, because=[*passed, "its burn-in passed"])
+    return Step(kind=StepKind.RETURN_TO_POOL, because=[*passed, "a spare stands in for it: it joins the pool, on probation"])
+
+
+def a_test_without_a_result(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    """A test that could not run proves nothing: a person's word, or the time of the next page, has it tried again."""
+    if facts.back_in_service or facts.settled:
+        return None
+    if facts.retest is Verdict.UNKNOWN:
+        why = f"the re-test gave no result: {'; '.join(facts.retest_because) or 'it could not run'}"
+        return ask(facts, policy, why, "re-test without a result")
+    if facts.burn_in is Verdict.UNKNOWN:
+        return ask(facts, policy, "the burn-in gave no result, which says nothing about the node", "burn-in without a result")
+    return None
+
+
+def next_rung(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    if facts.back_in_service:
+        return None
+    rung = rungs.next_in_place()
+    if rung is None:
+        return None
+    seen = facts.examination
+    if seen and seen.reachable and seen.verdict is Verdict.UNKNOWN and not facts.disrupted:
+        return ask(
+            facts, policy, "the evidence could not be read again; unknown is no ground for a disruptive step", "evidence unknown"
+        )
+    because = [*(facts.opinion.because if facts.opinion else []), *rungs.refused]
+    if facts.job and not facts.job_answered:
+        because.insert(0, why_in_place(facts, policy))
+    return gate(rung, facts, policy) or Step(
+        kind=StepKind.DISRUPT, rung=rung, because=because, deadline_s=policy.boot_deadline_s, settling_s=policy.settling_s
+    )
+
+
+def cannot_mend(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    """The node cannot be mended here. A waiting job is told first, then the node's fate is settled."""
+    if facts.back_in_service:
+        return None
+    if facts.job and not facts.job_answered:
+        why = facts.spare_reason or "no rung of the ladder is left"
+        return Step(kind=StepKind.GIVE_UP_NODE, because=[f"nothing comes in place of {facts.node.name}: {why}", *rungs.refused])
+    return Step(
+        kind=StepKind.RETIRE,
+        because=["nothing that can be done from here mends it", *rungs.refused],
+    )
+
+
+def close(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    ended = facts.job_outcome or "the node is back in service"
+    return Step(kind=StepKind.CLOSE, outcome=job_end(facts), because=[ended])
+
+
+def why_in_place(facts: Facts, policy: PolicySettings) -> str:
+    if facts.spare is Spare.NOT_ASKED:
+        return "repair in place: swapping in a spare first is not open to this incident"
+    return f"repair in place: {facts.spare_reason or facts.spare.value}"
+
+
+def await_job(facts: Facts, policy: PolicySettings) -> Step:
+    return Step(
+        kind=StepKind.AWAIT_JOB, because=[f"{facts.job} burns in its nodes and resumes"], deadline_s=policy.job_deadline_s
+    )
