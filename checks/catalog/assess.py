@@ -143,7 +143,7 @@ def _nvlink5(event: KernelEvent, entry: XidEntry, machine: Machine) -> Assessmen
             return _decoded(event, entry, "none", Action.NONE, "the line says Nonfatal; counted per link", "no")
         return _by_table(event, entry, machine)
     where = f"{row.units[0]}{_reason(entry.code, event, row.units[0])}"
-    look_at = f"; look at {row.look_at}" if row.look_at else ""
+    look_at = f"; investigate: {row.look_at}" if row.look_at else ""
     if row.action is None:
         why = f"{where}: the line alone asks for nothing, the recovery action (XID 154) decides{look_at}"
         return _decoded(event, entry, "none", Action.NONE, why, "no")

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Optional
 
 _KMSG = re.compile(r"^\s*\d{1,4},\d+,(\d+),[^;]{0,80};")
-_STAMP = re.compile(r"(?:^|[\s>\x00])\[\s*(\d{1,12}(?:\.\d{1,9})?)(?:\s*<[^>]{0,20}>)?\](?=[\s\[]|$)")
+_STAMP = re.compile(
+    r"(?:(?:^|[\s>\x00\"])\[\s*|\[\s*(?=\d{1,12}\.\d{6}\]))(\d{1,12}(?:\.\d{1,9})?)(?:\s*<[^>]{0,20}>)?\](?=[\s\[]|$)"
+)
 _ESCAPE = re.compile(r"\\+(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|([nrt\"'/]))|(?<!CPU)#(0[0-3][0-7])")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]{0,16}[@-~]")
 _HTML = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&amp;": "&"}

@@ -47,8 +47,7 @@ def scan(stream: BinaryIO, words: Sequence[bytes]) -> Iterator[bytes]:
         block = rest + block
         end = block.rfind(b"\n") + 1
         if not end and len(block) > LINE_LIMIT:
-            if _hits(block[:-OVERLAP], needles):
-                yield block
+            yield from _piece(block, needles)
             rest = block[-OVERLAP:]
             continue
         rest = block[end:]
@@ -56,6 +55,14 @@ def scan(stream: BinaryIO, words: Sequence[bytes]) -> Iterator[bytes]:
             wanted = yield from _wanted(block[:end], needles, wanted)
     if rest and (wanted or _hits(rest, needles)):
         yield rest
+
+
+def _piece(block: bytes, needles: Sequence[bytes]) -> Iterator[bytes]:
+    """Yield the beginning of an over-long line if a needle begins in it; what begins in the overlap comes with the next piece."""
+    cut = len(block) - OVERLAP
+    if any(0 <= block.find(needle) < cut for needle in needles):
+        later = [place for place in (block.find(needle, cut) for needle in needles) if place >= 0]
+        yield block[: min(later, default=len(block))]
 
 
 def _fewest(words: Sequence[bytes]) -> tuple[bytes, ...]:
