@@ -22,7 +22,16 @@ NVLINK_RING_GBS = (340.0, 385.0)
 
 _SOCKETS = re.compile(r"Using network Socket|Selected [Pp]rovider is (?:tcp|udp|sockets)")
 _TIMEOUT = re.compile(r"(\S+): Test timeout \(\d+s\)")
-_GPU_ERROR = re.compile(r"Cuda failure|CUDA failure|CUDA error|uncorrectable ECC|unspecified launch failure|fell off the bus")
+_GPU_ERROR = re.compile(
+    r"Cuda failure|CUDA failure|CUDA error|unhandled cuda error|uncorrectable ECC|unspecified launch failure|fell off the bus"
+)
+_SET_UP = re.compile(
+    r"out of memory|driver version is insufficient|no CUDA-capable device|system not yet initialized|invalid device ordinal"
+    r"|no kernel image|Invalid number of GPUs|unsupported toolchain",
+    re.IGNORECASE,
+)
+"""CUDA and launch errors that speak of the node's set-up: memory held by others, driver, Fabric Manager, missing devices."""
+_KILLED = re.compile(r"DUE TO TIME LIMIT|task \d+: (?:Killed|Terminated)|exited on signal (?:9|15)\b|timeout: sending signal")
 _NETWORK_ERROR = re.compile(
     r"NET/(?:IB|OFI|Socket).{0,40}(?:WARN|completion|[Ff]ailed|error)|WARN NET/|remote process exited or there was a network"
     r"|Connection (?:refused|reset|closed)|lost communication with a remote daemon|No route to host"
@@ -30,10 +39,10 @@ _NETWORK_ERROR = re.compile(
 _LAUNCH_ERROR = re.compile(
     r"not enough slots|command not found|No such file or directory|error while loading shared libraries|Permission denied"
     r"|Host key verification failed|ssh: connect to host|unable to reliably start|mpirun was unable|srun: error"
-    r"|could not resolve hostname|PMIX ERROR|no CUDA-capable device|Invalid number of GPUs",
+    r"|could not resolve hostname|PMIX ERROR|exited on signal|Test NCCL failure",
     re.IGNORECASE,
 )
-_PEER = re.compile(r"from peer (\S+?)(?:<\d+>)?[\s,]")
+_PEER = re.compile(r"(?:\bpeer|recv from|send to|[Cc]onnect to) ([\w.:-]{1,80}?)(?:<\d+>|[\s,])")
 _HCA = re.compile(r"\bhca (\S+)")
 _HOST = re.compile(r"connect to host (\S+?)(?:\.)?(?: port|:|\s)")
 
@@ -90,7 +99,7 @@ def _corruption(output: NcclOutput) -> Optional[Judgement]:
 
 def _not_started(output: NcclOutput, exit_status: Optional[int]) -> Judgement:
     """Nothing of the tool itself was printed, so this says nothing of the hardware."""
-    launch = first_line(_LAUNCH_ERROR, output.lines)
+    launch = first_line(_SET_UP, output.lines) or first_line(_LAUNCH_ERROR, output.lines)
     if launch:
         hosts = dict.fromkeys(host for line in output.lines for host in _HOST.findall(line[:2000]))
         culprits = tuple(f"host {host}" for host in hosts)
@@ -113,6 +122,10 @@ def _not_finished(output: NcclOutput, exit_status: Optional[int]) -> Judgement:
     if timeout:
         advice = "find the bad node by smaller groups; the host that reports it waited and need not be at fault"
         return Judgement(Verdict.CRITICAL, causes.TOOL_TIMEOUT, next=advice, evidence=timeout, line=timeout)
+    set_up = first_line(_SET_UP, output.lines)
+    if set_up:
+        advice = "look for processes that hold the GPUs, then at driver, Fabric Manager and GPU count of this host"
+        return unknown(causes.COULD_NOT_RUN, set_up, advice, _log_hosts(set_up), set_up)
     gpu = first_line(_GPU_ERROR, output.lines)
     if gpu:
         advice = "probe the GPUs of this host"
@@ -123,11 +136,12 @@ def _not_finished(output: NcclOutput, exit_status: Optional[int]) -> Judgement:
         culprits = tuple(named) + _log_hosts(network)
         advice = "look at the peer and its adapter first, then at the host that reports it"
         return Judgement(Verdict.CRITICAL, causes.NETWORK_ERROR, culprits=culprits, next=advice, evidence=network, line=network)
+    killed = exit_status in KILLED_STATUSES or bool(first_line(_KILLED, output.lines))
     launch = first_line(_LAUNCH_ERROR, output.lines)
-    if launch and exit_status not in KILLED_STATUSES:
+    if launch and not killed:
         advice = "mend the launch command or the host that it names, then run again"
         return unknown(causes.COULD_NOT_RUN, launch, advice, line=launch)
-    ended = "was ended" if exit_status in KILLED_STATUSES else "stops"
+    ended = "was ended" if killed else "stops"
     reached = f"after the row of {output.largest.size_bytes} bytes" if output.largest else "before the first row"
     return Judgement(
         Verdict.CRITICAL,

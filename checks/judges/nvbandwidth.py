@@ -108,33 +108,43 @@ def _judge_test(test: Test, instance_type: str, family: str, floors: OwnFloors) 
     cells = list(_cells(test))
     if not cells:
         return None
+    floor = find_copy_floor(floors, instance_type, family, test.name)
+    against_floor = _against(test, cells, floor) if floor else _among_peers(test, cells)
     absent = [(row, column) for row, column, value in _places(test) if value is None and not (test.is_pairs and row == column)]
-    if absent:
-        pairs = tuple(_named(test, row, column) for row, column in absent)
-        evidence = f"{test.name}: {len(absent)} copies are not possible, others are"
+    if absent and (against_floor is None or against_floor.verdict is Verdict.OK):
         return Judgement(
             Verdict.WARN,
             causes.CONFIGURATION,
-            culprits=pairs,
+            culprits=tuple(_named(test, row, column) for row, column in absent),
             next="find out why these GPUs have no peer access",
-            evidence=evidence,
+            evidence=f"{test.name}: {len(absent)} copies are not possible, others are",
         )
-    floor = find_copy_floor(floors, instance_type, family, test.name)
-    lowest = min(cells, key=lambda cell: cell.gbs)
-    if floor is None:
-        median = statistics.median(cell.gbs for cell in cells)
-        slow = [cell for cell in cells if cell.gbs < FAIL_SHARE * median] if len(cells) > 2 else []
-        source = f"{FAIL_SHARE:.0%} of the median of {len(cells)} copies, no floor is known"
-        against = Floor(round(FAIL_SHARE * median, 2), 0.0, source)
-        return _slow(test, slow, against, Verdict.WARN) if slow else None
+    return against_floor
+
+
+def _against(test: Test, cells: list[_Cell], floor: Floor) -> Judgement:
     for verdict, limit in ((Verdict.CRITICAL, floor.fail_gbs), (Verdict.WARN, floor.warn_gbs)):
         slow = [cell for cell in cells if cell.gbs < limit]
         if slow:
             return _slow(test, slow, floor, verdict)
+    lowest = min(cells, key=lambda cell: cell.gbs)
     return Judgement(
-        Verdict.OK, causes.HEALTHY, lowest.gbs, floor.fail_gbs, floor_source=floor.source,
-        evidence=f"{test.name}: {lowest.gbs:g} GB/s and more", line=lowest.line,
-    )  # fmt: skip
+        Verdict.OK,
+        causes.HEALTHY,
+        lowest.gbs,
+        floor.fail_gbs,
+        floor_source=floor.source,
+        evidence=f"{test.name}: {lowest.gbs:g} GB/s and more",
+        line=lowest.line,
+    )
+
+
+def _among_peers(test: Test, cells: list[_Cell]) -> Optional[Judgement]:
+    """Without a floor only an outlier tells something, and without one the test tells nothing."""
+    median = statistics.median(cell.gbs for cell in cells)
+    slow = [cell for cell in cells if cell.gbs < FAIL_SHARE * median] if len(cells) > 2 else []
+    source = f"{FAIL_SHARE:.0%} of the median of {len(cells)} copies, no floor is known"
+    return _slow(test, slow, Floor(round(FAIL_SHARE * median, 2), 0.0, source), Verdict.WARN) if slow else None
 
 
 def _slow(test: Test, slow: list[_Cell], floor: Floor, verdict: Verdict) -> Judgement:

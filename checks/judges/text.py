@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
-_LINE_END = re.compile(r"\r\n|[\n\r]")
 
 _STREAM = r"<std(?:out|err)>"
 _LABEL = re.compile(
@@ -17,11 +16,16 @@ _LABEL = re.compile(
     r"|\[(?P<pod>pod/[\w./-]{1,300})\] "  # kubectl logs --prefix
     r"|\d{4}-\d\d-\d\d[T ][\d:.,]{1,30}(?:Z|[+-]\d\d:?\d\d)? (?:std(?:out|err) [FP] )?)"  # container and timestamped logs
 )
+_SPEAKERS = r"(?i:ssh|srun|slurmstepd|salloc|mpirun|mpiexec|orted|prterun|prted|bash|sh|sudo|timeout|error|warning|info|note)"
+"""Who is no host, although a colon follows."""
+
 _EVERY_LINE = (
-    re.compile(r"^(?P<host>[A-Za-z][\w.-]{0,62}): ?"),  # pdsh, clush
+    re.compile(rf"^(?!{_SPEAKERS}:)(?P<host>[A-Za-z][\w.-]{{0,62}}): ?"),  # pdsh, clush
     re.compile(r"^\[(?P<host>[\w.:-]{1,64})\] "),  # mpiexec -prepend-rank, parallel-ssh
     re.compile(r"^(?P<host>[\w.-]{1,64}) +\| "),  # docker compose
 )
+_MOST_LAUNCHERS = 4
+"""Prefixes before one another. Hotspare default: a container's log of a launcher of a launcher has three."""
 _MOST_ATTEMPTS = 64
 """Places where JSON is tried to begin. Hotspare default: far more than outputs that one file holds."""
 
@@ -31,8 +35,8 @@ class CutJson(ValueError):
 
 
 def clean(text: str) -> str:
-    """Take off byte order mark, NUL bytes and terminal codes, and end every line (or progress report) with a newline alone."""
-    return _LINE_END.sub("\n", _ANSI.sub("", text.lstrip("\ufeff").replace("\0", "")))
+    """Take off byte order mark, NUL bytes and terminal codes, and end every line with a newline alone."""
+    return _ANSI.sub("", text.lstrip("\ufeff").replace("\0", "")).replace("\r\n", "\n")
 
 
 def plain_lines(text: str) -> list[str]:
@@ -53,20 +57,28 @@ def streams(text: str) -> list[tuple[str, str]]:
 
 
 def _labelled(text: str) -> list[tuple[str, str]]:
-    lines = clean(text).split("\n")
-    filled = [line for line in lines if line.strip()]
-    for pattern in _EVERY_LINE:
-        if len(filled) > 1 and all(map(pattern.match, filled)):
-            return [_parted(pattern, line) for line in lines]
-    return [_parted(_LABEL, line) for line in lines]
+    """Return each line with its label. Progress reports after a carriage return belong to the line, and to its label."""
+    lines = [("", line) for line in clean(text).split("\n")]
+    for _ in range(_MOST_LAUNCHERS):
+        before, lines = lines, _one_prefix_less(lines)
+        if lines == before:
+            break
+    return [(label, report) for label, line in lines for report in line.split("\r")]
 
 
-def _parted(pattern: re.Pattern[str], line: str) -> tuple[str, str]:
+def _one_prefix_less(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    filled = [line for _, line in lines if line.strip()]
+    every = (pattern for pattern in _EVERY_LINE if len(filled) > 1 and all(map(pattern.match, filled)))
+    pattern = next(every, _LABEL)
+    return [_parted(pattern, label, line) for label, line in lines]
+
+
+def _parted(pattern: re.Pattern[str], label: str, line: str) -> tuple[str, str]:
     match = pattern.match(line)
     if not match or not match.group():
-        return "", line
+        return label, line
     words = [f"{'task' if name in ('task', 'tag') else name} {word.strip()}" for name, word in match.groupdict().items() if word]
-    return (words[0] if words else ""), line[match.end() :]
+    return ", ".join([label] * bool(label) + words), line[match.end() :]
 
 
 def json_documents(text: str) -> list[dict[str, Any]]:
