@@ -29,7 +29,10 @@ class RungAttempt(Message):
 
 
 class HostRecord(Message):
-    """All that is remembered of one host. `version` is for conditional writes: 0 means not stored yet."""
+    """All that is remembered of one host. `version` is for conditional writes: 0 means not stored yet.
+
+    `handled_at` is when the last incident ended well: kernel lines up to then are history.
+    """
 
     instance_id: str
     version: int = 0
@@ -39,6 +42,7 @@ class HostRecord(Message):
     fate: str = ""
     qualified_at: datetime | None = None
     last_incident_closed_at: datetime | None = None
+    handled_at: datetime | None = None
 
 
 class ClosedIncident(Message):
@@ -80,6 +84,7 @@ class CloseHostIncident(Message):
     last_rung_helped: bool | None = None
     qualified_at: datetime | None = None
     gpu_serials: list[str] = []
+    handled: bool = False
 
 
 class LoadFreezes(Message):
@@ -214,5 +219,6 @@ def with_closed(record: HostRecord, request: CloseHostIncident) -> HostRecord:
             "qualified_at": request.qualified_at or record.qualified_at,
             "gpu_serials": request.gpu_serials or record.gpu_serials,
             "last_incident_closed_at": closed.closed_at,
+            "handled_at": closed.closed_at if request.handled else record.handled_at,
         }
     )

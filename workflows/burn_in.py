@@ -80,7 +80,7 @@ class BurnIn:
     async def _run(self, group: list[str]) -> GroupTestResult:
         test = GroupTest(
             cluster=self._cluster,
-            run_id="".join(sign if sign.isalnum() else "-" for sign in self._tokens.next()),
+            run_id=self._tokens.next_name(),
             nodes=[self._nodes[name] for name in group],
         )
         try:

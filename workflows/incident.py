@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from temporalio import workflow
+from temporalio.workflow import ChildWorkflowHandle
 
 with workflow.unsafe.imports_passed_through():
     from activities import names
@@ -17,15 +18,24 @@ with workflow.unsafe.imports_passed_through():
     from activities.incidents import FailedBurnIn, JobResumed, StartIncident
     from activities.inventory import Node
     from activities.node import Report
-    from checks.model import Action
+    from checks.model import Action, Verdict
     from workflows.cluster_talk import ClusterTalk
-    from workflows.decisions.facts import Facts, Spare, Step
+    from workflows.decisions.facts import Facts, Spare, Step, StepKind
     from workflows.messages import Ask, AskKind, Replacement, Word
     from workflows.operator_view import OperatorView
     from workflows.tokens import Tokens
 
 REPORTS_SHOWN = 20
 """Different reports whose text is kept; further ones are counted. Hotspare default: history stays readable in a flood."""
+
+CIRCLES = 3
+"""How often a step may change nothing before a person is asked. Hotspare default: twice can be bad luck."""
+
+CIRCLES_WAIT_S = 1800.0
+"""Seconds until a step that changed nothing is tried again unasked. Hotspare default: as an unanswered question."""
+
+WAITS = (StepKind.ASK_PERSON, StepKind.AWAIT_JOB, StepKind.EXAMINE, StepKind.ASK_LEAVE, StepKind.CLOSE)
+"""Steps that wait for the world outside, and so may come again with nothing changed."""
 
 
 class Incident:
@@ -41,13 +51,14 @@ class Incident:
         self.unread: list[Report] = []
         self.read: list[Report] = []
         self.seen_keys: list[str] = []
+        self.codes: list[int] = []
         self.duplicates = 0
         self.words: list[tuple[str, Word]] = []
         self.job_resumed: JobResumed | None = None
         self.failed_burn_in: FailedBurnIn | None = None
         self.replacement: Replacement | None = None
-        self.replace_child: Any = None
-        self.supplied_id = ""
+        self.replace_child: ChildWorkflowHandle[Any, Replacement] | None = None
+        self.handled_until: datetime | None = None
         self.unwanted_spares: list[str] = []
         self.decisions: list[str] = []
         self.lost_minutes: float | None = None
@@ -55,6 +66,8 @@ class Incident:
         self.strike = False
         self.ui_url = ""
         self.last_boot_id = ""
+        self._last_step = ""
+        self._circles = 0
         self.booted_at: str = ""
 
     @property
@@ -86,6 +99,7 @@ class Incident:
             quarantined=ours,
             left_by_earlier=ours and for_a_person,
         )
+        self.handled_until = record.handled_at
 
     def learn(self, **changes: object) -> None:
         """Take new facts in."""
@@ -114,6 +128,19 @@ class Incident:
         )
         answer = step.model_dump(mode="json", exclude_defaults=True)
         self.decisions.append(json.dumps({"facts": facts, "step": answer}, separators=(",", ":")))
+
+    def unless_in_circles(self, step: Step) -> Step:
+        """Return the step, or a question to a person when it was taken before and has changed no fact."""
+        facts = self.known.model_dump_json(exclude={"now", "examination", "unreadable_probes"})
+        mark = f"{step.kind}/{step.rung}/{facts}"
+        self._circles = self._circles + 1 if mark == self._last_step else 0
+        self._last_step = mark
+        if step.kind in WAITS or self._circles < CIRCLES:
+            return step
+        self._circles = 0
+        self.learn(stuck=f"{step.kind.value} was tried {CIRCLES} times and changed nothing")
+        because = [self.known.stuck, *step.because]
+        return Step(kind=StepKind.ASK_PERSON, because=because, page="going in circles", deadline_s=CIRCLES_WAIT_S)
 
     def ask(self, kind: AskKind) -> Ask:
         """Return a request to Cluster for this node."""
@@ -149,10 +176,17 @@ class Incident:
     def obey(self) -> None:
         """Act on what people said since the last look. Any word lets a step that failed be tried again."""
         if self.words:
-            self.learn(stuck="")
+            self.try_again()
+        obeyed = {
+            "approve": self._approve,
+            "skip": self._skip,
+            "escalate": self._escalate,
+            "take over": self._take_over,
+            "hand back": self._hand_back,
+        }
         for verb, word in self.words:
             self.tell(verb, f"{word.by}: {word.reason or 'no reason given'}")
-            getattr(self, f"_{verb}")(word)
+            obeyed[verb](word)
         self.words.clear()
 
     def _approve(self, word: Word) -> None:
@@ -174,6 +208,16 @@ class Incident:
             person_owns=False, examination=None, retest=None, unreadable_probes=0, asked_rung="", asked_since=None, paged=[]
         )
 
+    def try_again(self) -> None:
+        """Forget what stopped the incident: a step that failed, a test without a result."""
+        known = self.known
+        self.learn(
+            stuck="",
+            asked_since=None if known.stuck else known.asked_since,
+            retest=None if known.retest is Verdict.UNKNOWN else known.retest,
+            burn_in=None if known.burn_in is Verdict.UNKNOWN else known.burn_in,
+        )
+
     def read_reports(self) -> None:
         """Merge what was reported since the last look; a new fault before the quarantine asks for a new examination."""
         fresh, self.unread = self.unread, []
@@ -182,8 +226,15 @@ class Incident:
         self.read += fresh
         if any(report.burn_in_failed for report in fresh):
             self.learn(examination=None, job_told=False, job_answered=False, back_in_service=False)
-        elif fresh and not self.known.quarantined and not self.known.job_told:
+        elif any(self._asks_for_a_look(report) for report in fresh) and not self.known.job_answered:
             self.learn(examination=None)
+        self.codes += [report.xid for report in fresh if report.xid is not None]
+
+    def _asks_for_a_look(self, report: Report) -> bool:
+        """Before the quarantine every report does; afterwards one that says the fault is gone, or names another code."""
+        if not self.known.quarantined and not self.known.job_told:
+            return True
+        return report.resolved or (report.xid is not None and report.xid not in self.codes)
 
     def hear_job(self) -> None:
         """Act on what the job's recovery said."""

@@ -80,6 +80,7 @@ async def close_out(incident: Incident, step: Step) -> None:
         fate=incident.fate,
         strike=incident.strike or bool(incident.known.disrupted),
         last_rung_helped=helped,
+        handled=step.outcome == "resolved",
         gpu_serials=seen.gpu_serials if seen else [],
         qualified_at=workflow.now() if incident.fate == names.FATE_PROBATION else None,
     )

@@ -31,7 +31,8 @@ async def ask_person(incident: Incident, step: Step) -> None:
             timeout_summary=f"a person answers: {step.because[0]}",
         )
     except TimeoutError:
-        incident.learn(stuck="", paged=[one for one in incident.known.paged if one != step.page])
+        incident.try_again()
+        incident.learn(paged=[one for one in incident.known.paged if one != step.page])
         incident.tell("unanswered", "nobody answered; the quarantine stays, and the question is asked again")
     incident.view.attributes(WaitsForPerson=False)
 

@@ -1,8 +1,7 @@
-"""The steps of an incident that disturb nobody: look, ask leave, quarantine, save evidence, talk to the job."""
+"""The steps of an incident around the node: ask leave, quarantine, save evidence, talk to the job."""
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
@@ -11,72 +10,20 @@ from temporalio.exceptions import ActivityError
 with workflow.unsafe.imports_passed_through():
     from activities import names
     from activities.incidents import IncidentActivities, JoinJob, NodeGivenUp, NodeIn, NodeOut
-    from activities.jobs.activities import FindJob, FoundJob, JobActivities
-    from activities.node import CollectEvidence, Examination, Examine, NodeActivities, Opinion
+    from activities.node import CollectEvidence, NodeActivities
     from activities.quarantine import LiftQuarantine, QuarantineActivities, QuarantineNode
-    from checks.model import Action, Confidence, Verdict
+    from checks.model import Action
     from workflows import options
     from workflows.decisions.facts import Spare, Step
     from workflows.failures import cause_of
     from workflows.incident import Incident
+    from workflows.incident_gate import may_disrupt
     from workflows.incident_people import page
     from workflows.messages import Alone, AskKind
     from workflows.post import post
 
 NO_NVML_CODES = (79, 119, 120)
 """After these, NVML is not touched again before a reboot. Source: DCGM 4.6 stops its own reads; a read can hang for ever."""
-
-
-async def examine(incident: Incident, step: Step) -> None:
-    """Look at the node, and at the first look find the job that holds it."""
-    first = incident.known.opinion is None
-    looking = look(incident, "confirm what was reported")
-    if first:
-        found, seen = await asyncio.gather(_find_job(incident), looking)
-        if found.status is not None:
-            incident.learn(job=found.status.job)
-    else:
-        seen = await looking
-    opinion = opinion_of(incident, seen)
-    unread = incident.known.unreadable_probes + 1 if seen.verdict is Verdict.UNKNOWN else 0
-    well_again = opinion.action is Action.NONE and incident.known.quarantined
-    incident.learn(examination=seen, opinion=opinion, unreadable_probes=unread, fault_gone=well_again)
-    incident.last_boot_id = seen.boot_id or incident.last_boot_id
-    incident.tell("diagnosed", f"{opinion.fault_class} → {opinion.action.value}: {'; '.join(opinion.because)}")
-    codes = [f"xid:{report.xid}" for report in incident.read if report.xid is not None]
-    incident.view.attributes(Fault=opinion.fault_class, Job=incident.known.job, Codes=codes, Phase="diagnosed")
-
-
-async def look(incident: Incident, why: str, depth: str = "quick") -> Examination:
-    """Examine the node now. The reports are weighed with what is seen."""
-    return await workflow.execute_activity_method(
-        NodeActivities.examine,
-        Examine(node=incident.node, depth=depth, reports=incident.read[:5]),
-        summary=f"{why}: probe {incident.node.name}",
-        **options.EXAMINE,
-    )
-
-
-def opinion_of(incident: Incident, seen: Examination) -> Opinion:
-    """Return the diagnosis: the node's own, or, when it finds nothing, that of a burn-in which the node failed in a group."""
-    failed = next((report for report in incident.read if report.burn_in_failed), None)
-    if seen.opinion.action is not Action.NONE or failed is None:
-        return seen.opinion
-    return Opinion(
-        fault_class="slow_node",
-        action=Action.REPLACE_NODE,
-        confidence=Confidence.HIGH,
-        because=[failed.what or "it failed the burn-in of its group", "its own checks pass: only a group run shows this fault"],
-    )
-
-
-async def _find_job(incident: Incident) -> FoundJob:
-    return await workflow.execute_activity_method(
-        JobActivities.find_job,
-        FindJob(cluster=incident.cluster, node=incident.node),
-        summary=f"which job has {incident.node.name}",
-        **options.JOB,
-    )
 
 
 async def ask_leave(incident: Incident, step: Step) -> None:
@@ -160,6 +107,8 @@ async def collect_evidence(incident: Incident, step: Step) -> None:
 
 async def tell_job(incident: Incident, step: Step) -> None:
     """Start the recovery of the job that holds the node, or join the one that runs."""
+    if incident.known.job_running and not await may_disrupt(incident, f"the stop of {incident.known.job}"):
+        return
     restart_only = incident.known.opinion is not None and incident.known.opinion.action is Action.RESTART_JOB
     out = NodeOut(
         incident=incident.known.incident,
@@ -175,6 +124,7 @@ async def tell_job(incident: Incident, step: Step) -> None:
         summary=f"{'restart' if restart_only else 'hold'} {incident.known.job}",
         **options.MESSENGER,
     )
+    await incident.talk.give_back(AskKind.REPAIR_SLOT)
     incident.learn(job_told=True)
     incident.tell("job told", f"{joined.workflow_id} {'restarts it' if restart_only else 'holds it and waits for a node'}")
 
@@ -182,7 +132,8 @@ async def tell_job(incident: Incident, step: Step) -> None:
 async def answer_job(incident: Incident, message: NodeIn | NodeGivenUp) -> None:
     """Give the job the one answer that it waits for."""
     signal = "node_in" if isinstance(message, NodeIn) else "node_given_up"
-    if await post(names.job_id(incident.cluster, incident.known.job), signal, message):
+    told = await post(names.job_id(incident.cluster, incident.known.job), signal, message)
+    if told or incident.job_resumed is not None:  # a recovery that has ended has said how
         incident.learn(job_answered=True)
         return
     words = f"not resumed: the recovery of {incident.known.job} is gone; resume it by hand"

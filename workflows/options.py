@@ -16,6 +16,9 @@ from activities import names
 NO_WORKER = timedelta(minutes=10)
 HEARTBEAT = timedelta(seconds=10)  # a cancel reaches an activity with its next heartbeat, so within ten seconds
 
+PATIENCE = timedelta(minutes=30)
+"""How long something that must get through is tried before a person is asked. Hotspare default: short outages end."""
+
 SILENCE = timedelta(seconds=30)
 """Longest silence of an attempt that disrupts. It looks for a boot id without a sign of life, 10 s each time, before it acts."""
 
@@ -42,6 +45,7 @@ LOOK_UP: Options = {
     "task_queue": names.QUEUE_AWS,
     "start_to_close_timeout": timedelta(seconds=30),
     "schedule_to_start_timeout": NO_WORKER,
+    "schedule_to_close_timeout": PATIENCE,
     "retry_policy": PATIENT_RETRY,
 }
 """Inventory and host memory: nothing goes on without them, so they are retried patiently."""
@@ -59,6 +63,7 @@ MARK: Options = {
     "task_queue": names.QUEUE_SSH,
     "start_to_close_timeout": timedelta(seconds=60),
     "schedule_to_start_timeout": NO_WORKER,
+    "schedule_to_close_timeout": PATIENCE,
     "retry_policy": PATIENT_RETRY,
 }
 """Quarantine marks: must get through, so retried for as long as it takes."""
@@ -95,10 +100,17 @@ WATCH: Options = {
     "task_queue": names.QUEUE_SSH_SLOW,
     "start_to_close_timeout": timedelta(hours=3),
     "schedule_to_start_timeout": NO_WORKER,
+    "schedule_to_close_timeout": timedelta(hours=6),
     "heartbeat_timeout": HEARTBEAT,
     "retry_policy": PATIENT_RETRY,
 }
 """Waiting for something outside: boot, test run, job progress. Resumed by another worker when this one dies."""
+
+
+def watch(deadline_s: float) -> Options:
+    """Return `WATCH` for something that ends by itself within `deadline_s`: past it and ten minutes more, a person is asked."""
+    return {**WATCH, "schedule_to_close_timeout": timedelta(seconds=deadline_s) + NO_WORKER}
+
 
 GROUP_RUN: Options = {**WATCH, "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED}
 """A burn-in run: a cancelled one has killed its processes before the workflow goes on."""
@@ -118,6 +130,7 @@ MESSENGER: Options = {
     "task_queue": names.QUEUE_WORKFLOWS,
     "start_to_close_timeout": timedelta(seconds=20),
     "schedule_to_start_timeout": NO_WORKER,
+    "schedule_to_close_timeout": PATIENCE,
     "retry_policy": PATIENT_RETRY,
 }
 """Starting and joining workflows."""
@@ -127,10 +140,15 @@ class LocalOptions(TypedDict, total=False):
     """Keyword arguments of `workflow.execute_local_activity_method`."""
 
     start_to_close_timeout: timedelta
+    schedule_to_close_timeout: timedelta
     retry_policy: RetryPolicy
 
 
-LETTER: LocalOptions = {"start_to_close_timeout": timedelta(seconds=10), "retry_policy": PATIENT_RETRY}
+LETTER: LocalOptions = {
+    "start_to_close_timeout": timedelta(seconds=10),
+    "schedule_to_close_timeout": PATIENCE,
+    "retry_policy": PATIENT_RETRY,
+}
 """A signal to another workflow, through the server that this workflow runs on."""
 
 PAGE: Options = {
@@ -146,8 +164,8 @@ PAGE: Options = {
 DECIDE_TIMEOUT = timedelta(seconds=10)
 """Decisions are pure and take milliseconds."""
 
-CLUSTER_ANSWER = timedelta(seconds=15)
-"""How long an ask of Cluster may stay without any answer before it is asked again."""
+CLUSTER_ANSWER = timedelta(seconds=30)
+"""How long an ask of Cluster may stay without any answer before it is asked again. Three times this is longer than a recovery."""
 
 CLUSTER_QUEUE = timedelta(minutes=30)
-"""How long to stand in Cluster's queue before a person is told; standing goes on."""
+"""How long to stand in Cluster's queue before a person is told and the ask is made anew."""

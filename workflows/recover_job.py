@@ -138,12 +138,11 @@ class RecoverJob:
     async def _burn_in(self, number: int) -> BurnInReport:
         """Burn in the whole node set: the gate before every resume."""
         start = StartBurnIn(cluster=self._cluster, nodes=self._set.nodes(), reason=f"before {self._job} resumes")
-        key = "".join(sign if sign.isalnum() else "-" for sign in self._tokens.next().split("@")[1])
         try:
             report: BurnInReport = await workflow.execute_child_workflow(
                 names.WORKFLOW_BURN_IN,
                 start,
-                id=names.burn_in_id(self._cluster, f"{self._job}/{key}"),
+                id=names.burn_in_id(self._cluster, f"{self._job}/{self._tokens.next_name()}"),
                 parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
                 cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                 result_type=BurnInReport,

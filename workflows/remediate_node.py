@@ -20,9 +20,12 @@ with workflow.unsafe.imports_passed_through():
     from activities.incidents import FailedBurnIn, IncidentActivities, JobResumed, OpenIncident, StartIncident
     from activities.inventory import ResolveNode
     from activities.node import Report
+    from checks.model import Action
     from workflows import incident_closing as closing
+    from workflows import incident_looking as looking
     from workflows import incident_people as people
     from workflows import incident_repairs as repairs
+    from workflows import incident_replacing as replacing
     from workflows import incident_steps as steps
     from workflows import options
     from workflows.decide import DecideActivities, bearings
@@ -33,12 +36,12 @@ with workflow.unsafe.imports_passed_through():
     from workflows.operator_view import Line
 
 STEPS: dict[StepKind, Callable[[Incident, Step], Awaitable[None]]] = {
-    StepKind.EXAMINE: steps.examine,
+    StepKind.EXAMINE: looking.examine,
     StepKind.ASK_LEAVE: steps.ask_leave,
     StepKind.QUARANTINE: steps.quarantine,
     StepKind.COLLECT_EVIDENCE: steps.collect_evidence,
     StepKind.TELL_JOB: steps.tell_job,
-    StepKind.REPLACE: repairs.replace,
+    StepKind.REPLACE: replacing.replace,
     StepKind.DISRUPT: repairs.disrupt,
     StepKind.RETEST: repairs.retest,
     StepKind.BURN_IN: repairs.burn_in,
@@ -66,7 +69,6 @@ class RemediateNode:
     @workflow.run
     async def run(self, start: StartIncident) -> IncidentReport:
         """Take steps until the policy says close and nothing new has been reported meanwhile."""
-        incident = self._incident
         elsewhere = await self._identify()
         if elsewhere is not None:
             return elsewhere
@@ -76,7 +78,8 @@ class RemediateNode:
                 if step.kind is not StepKind.CLOSE:
                     await self._take(step)
                     continue
-                await closing.close_out(incident, step)
+                if not await self._closed_out(step):
+                    continue
                 await workflow.wait_condition(workflow.all_handlers_finished)
                 if not self._something_new():
                     return self._report(step.outcome)
@@ -86,6 +89,14 @@ class RemediateNode:
                 raise
             await self._stand_down()
             raise asyncio.CancelledError from error
+
+    async def _closed_out(self, step: Step) -> bool:
+        try:
+            await closing.close_out(self._incident, step)
+        except ActivityError as error:
+            self._incident.learn(stuck=f"could not close: {cause_of(error)}")
+            return False
+        return True
 
     async def _take(self, step: Step) -> None:
         """Carry a step out. One that fails for good is a person's: the incident waits, it never dies with a node in limbo."""
@@ -145,7 +156,7 @@ class RemediateNode:
             DecideActivities.decide, incident.known, start_to_close_timeout=options.DECIDE_TIMEOUT, summary="decide the next step"
         )
         incident.note_decision(step)
-        return step
+        return incident.unless_in_circles(step)
 
     def _something_new(self) -> bool:
         """Look at the inbox after the last await: what arrived during the close-out is acted on, not lost."""
@@ -227,21 +238,37 @@ class RemediateNode:
     def skip(self, word: Word) -> str:
         return self._heard("skip", word)
 
+    @approve.validator
+    def approve_names_a_step(self, word: Word) -> None:
+        self._refuse_unless_it_names_a_step(word)
+
+    @skip.validator
+    def skip_names_a_step(self, word: Word) -> None:
+        self._refuse_unless_it_names_a_step(word)
+
+    def _refuse_unless_it_names_a_step(self, word: Word) -> None:
+        """Refuse what could not be acted on, so that nobody believes to have been heard."""
+        facts = self._incident.facts
+        if word.step and word.step not in Action.__members__:
+            raise ValueError(f"{word.step!r} is no step; the steps are {', '.join(Action.__members__)}")
+        if not word.step and not (facts and facts.asked_rung):
+            raise ValueError("nothing is asked at the moment; name the step that you mean")
+
     @workflow.update(description="Go one rung up the ladder")
     def escalate(self, word: Word) -> str:
         return self._heard("escalate", word)
 
     @workflow.update(description="A person owns the node from now on; the quarantine stays")
     def take_over(self, word: Word) -> str:
-        return self._heard("take_over", word)
+        return self._heard("take over", word)
 
     @workflow.update(description="Give the node back: it is checked again and the incident goes on")
     def hand_back(self, word: Word) -> str:
-        return self._heard("hand_back", word)
+        return self._heard("hand back", word)
 
     def _heard(self, verb: str, word: Word) -> str:
         self._incident.words.append((verb, word))
-        return f"{verb.replace('_', ' ')}: heard; it takes effect before the next step"
+        return f"{verb}: heard; it takes effect before the next step"
 
     @workflow.query(description="The story so far")
     def story(self) -> list[Line]:

@@ -47,6 +47,7 @@ class ReplaceNode:
         self._view = OperatorView()
         self._cluster = start.cluster
         self._attached: Node | None = None
+        self._ready: Replacement | None = None
 
     @workflow.run
     async def run(self, start: StartReplacement) -> Replacement:
@@ -55,8 +56,9 @@ class ReplaceNode:
         try:
             outcome = await self._find_fit_spare(replaced)
             if outcome.spare is None:
-                return outcome
+                return await self._end_without(outcome)
             await self._attach(replaced, outcome.spare)
+            self._ready = outcome
             await self._say_ready(outcome)
             await self._hand_over(outcome.spare)
             return outcome
@@ -120,11 +122,10 @@ class ReplaceNode:
         )
 
     async def _test(self, spare: Node) -> DeepTestResult:
-        run_id = "".join(sign if sign.isalnum() else "-" for sign in self._tokens.next())
         try:
             return await workflow.execute_activity_method(
                 NodeActivities.deep_test,
-                DeepTest(node=spare, run_id=run_id),
+                DeepTest(node=spare, run_id=self._tokens.next_name()),
                 summary=f"test {spare.name} before it joins",
                 **options.WATCH,
             )
@@ -150,6 +151,12 @@ class ReplaceNode:
         )
         self._view.tell("attached", f"{spare.name} stands in for {replaced.name}")
 
+    async def _end_without(self, outcome: Replacement) -> Replacement:
+        if self._start.incident:
+            await post(self._start.incident, "replacement_ready", outcome)
+        self._view.attributes(Phase="closed", Outcome="no spare")
+        return outcome
+
     async def _say_ready(self, outcome: Replacement) -> None:
         if not self._start.incident:
             return
@@ -174,14 +181,22 @@ class ReplaceNode:
 
     async def _undo(self, *, cancelled: bool) -> None:
         """Put the spare back into the pool, through a look by its own incident."""
-        spare = self._attached
-        if spare is not None:
-            back = {names.TAG_ROLE: names.ROLE_SPARE}
-            await self._tag(spare, back, [names.TAG_LEASE, names.TAG_REPLACES], "not used after all: back into the pool")
-            await self._report_spare(spare, "came back from a replacement that was undone: look at it before it is leased again")
-        await self._talk.give_back(AskKind.SPARE)
+        try:
+            if self._attached is not None:
+                await self._detach(self._attached)
+        finally:
+            await self._talk.give_back(AskKind.SPARE)
         self._view.tell("undone", "cancelled" if cancelled else "a step failed")
         self._view.attributes(Phase="closed", Outcome="undone")
+
+    async def _detach(self, spare: Node) -> None:
+        back = {names.TAG_ROLE: names.ROLE_SPARE}
+        try:
+            await self._tag(spare, back, [names.TAG_LEASE, names.TAG_REPLACES], "not used after all: back into the pool")
+        except ActivityError as error:
+            self._view.tell("left alone", f"{spare.name} was never attached by us: {cause_of(error)}")
+            return
+        await self._report_spare(spare, "came back from a replacement that was undone: look at it before it is leased again")
 
     async def _tag(self, spare: Node, tags: dict[str, str], remove: list[str], why: str) -> None:
         request = TagNode(
@@ -209,6 +224,11 @@ class ReplaceNode:
     @workflow.signal(description="A recovering Cluster asks what is held")
     async def say_holding(self, asked: SayHolding) -> None:
         await self._talk.say_holding()
+
+    @workflow.signal(description="An incident that was begun anew asks what has come of this replacement")
+    async def say_ready(self, asked: SayHolding) -> None:
+        if self._ready is not None:
+            await workflow.get_external_workflow_handle(self._start.incident).signal("replacement_ready", self._ready)
 
     @workflow.query(description="The story so far")
     def story(self) -> list[Line]:

@@ -20,3 +20,7 @@ class Tokens:
         """Return the name of the next effect or request."""
         self._count += 1
         return f"{self.run}#{self._count}"
+
+    def next_name(self) -> str:
+        """Return the next name in characters that a folder on a node, or a workflow id, may have."""
+        return "".join(sign if sign.isalnum() else "-" for sign in self.next())

@@ -1,0 +1,71 @@
+"""Looking at the node of an incident: the examination, the job that holds the node, and what may be concluded."""
+
+from __future__ import annotations
+
+import asyncio
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities.jobs.activities import FindJob, FoundJob, JobActivities
+    from activities.jobs.protocol import JobState
+    from activities.node import Examination, Examine, NodeActivities, Opinion
+    from checks.model import Action, Confidence, Verdict
+    from workflows import options
+    from workflows.decisions.facts import Step
+    from workflows.incident import Incident
+
+
+async def examine(incident: Incident, step: Step) -> None:
+    """Look at the node, and at the first look find the job that holds it."""
+    first = incident.known.opinion is None
+    looking = look(incident, "confirm what was reported")
+    if first:
+        found, seen = await asyncio.gather(_find_job(incident), looking)
+        if found.status is not None:
+            incident.learn(job=found.status.job, job_running=found.status.state is JobState.RUNNING)
+    else:
+        seen = await looking
+    opinion = opinion_of(incident, seen)
+    unread = incident.known.unreadable_probes + 1 if seen.verdict is Verdict.UNKNOWN else 0
+    before = incident.known.opinion
+    if seen.verdict is Verdict.UNKNOWN and before is not None and before.action is not Action.NONE:
+        opinion = before  # what cannot be read clears nobody
+    well_again = opinion.action is Action.NONE and incident.known.quarantined
+    incident.learn(examination=seen, opinion=opinion, unreadable_probes=unread, fault_gone=well_again)
+    incident.last_boot_id = seen.boot_id or incident.last_boot_id
+    incident.tell("diagnosed", f"{opinion.fault_class} → {opinion.action.value}: {'; '.join(opinion.because)}")
+    codes = [f"xid:{report.xid}" for report in incident.read if report.xid is not None]
+    incident.view.attributes(Fault=opinion.fault_class, Job=incident.known.job, Codes=codes, Phase="diagnosed")
+
+
+async def look(incident: Incident, why: str) -> Examination:
+    """Examine the node now. The reports are weighed with what is seen; what was dealt with before is history."""
+    return await workflow.execute_activity_method(
+        NodeActivities.examine,
+        Examine(node=incident.node, reports=incident.read[:5], handled_until=incident.handled_until),
+        summary=f"{why}: probe {incident.node.name}",
+        **options.EXAMINE,
+    )
+
+
+def opinion_of(incident: Incident, seen: Examination) -> Opinion:
+    """Return the diagnosis: the node's own, or, when it finds nothing, that of a burn-in which the node failed in a group."""
+    failed = next((report for report in incident.read if report.burn_in_failed), None)
+    if seen.opinion.action is not Action.NONE or failed is None:
+        return seen.opinion
+    return Opinion(
+        fault_class="slow_node",
+        action=Action.REPLACE_NODE,
+        confidence=Confidence.HIGH,
+        because=[failed.what or "it failed the burn-in of its group", "its own checks pass: only a group run shows this fault"],
+    )
+
+
+async def _find_job(incident: Incident) -> FoundJob:
+    return await workflow.execute_activity_method(
+        JobActivities.find_job,
+        FindJob(cluster=incident.cluster, node=incident.node),
+        summary=f"which job has {incident.node.name}",
+        **options.JOB,
+    )
