@@ -69,7 +69,7 @@ def stamp_before(text: str, end: int) -> Optional[float]:
 
 def _document_in(line: str) -> tuple[Optional[dict[str, Any]], int, int]:
     """Return the JSON object in a line, wherever it begins, and its place."""
-    opening = _OBJECT.search(line)
+    opening = _OBJECT.search(line) if "{" in line else None
     if opening:
         try:
             document, end = json.JSONDecoder(strict=False).raw_decode(line, opening.start())
@@ -131,7 +131,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 def _node(text: str) -> str:
     """Return the host that syslog names before the word kernel."""
-    found = _SYSLOG_NODE.search(text, 0, LEAD)
+    found = _SYSLOG_NODE.search(text, 0, LEAD) if " kernel" in text else None
     return found.group(1) if found and not _NO_NODE.search(found.group(1)) else ""
 
 

@@ -6,16 +6,15 @@ Only the shape of a line is known here; what a code means is the catalog's busin
 from __future__ import annotations
 
 import re
-from typing import Optional
+from collections.abc import Iterator
+from typing import NamedTuple, Optional
 
 from checks.kernel_log.envelope import Message, stamp_before
 from checks.model import KernelEvent
 
 _ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?"
 _MIG = r"(?:[ ,]{1,2}GPU-I:(\d{1,4}))?(?:[ ,]{1,2}GPU-CI:(\d{1,4}))?"
-_HEADER = re.compile(
-    r"(NVRM:\s{0,4})?(S?)Xid \((PCI:)?(" + _ADDRESS + r")" + _MIG + r"\):\s{0,2}(\d{1,6})(?!\d)\s{0,2}[,:]?\s?", re.DOTALL
-)
+_HEADER = re.compile(r"Xid \((PCI:)?(" + _ADDRESS + r")" + _MIG + r"\):\s{0,2}(\d{1,6})(?!\d)\s{0,2}[,:]?\s?")
 _NEXT_LINE = re.compile(r"\s*(?:<\d{1,3}>)?(?:\[\s*\d{1,12}\.\d{1,9}\]\s*(?:\[\s*[TC]\d+\]\s*)?)?(?:nvidia-nvswitch\d+:\s*)?$")
 _TAIL = re.compile(r'\\*"\s*(?:[,}\]]+\s*(?:".*)?)?$', re.DOTALL)
 _PID = re.compile(r"pid=(['\"]?)(<unknown>|-?\d{1,10})\1(?:,\s|,?$)")
@@ -48,13 +47,39 @@ def parse_nvidia(message: Message) -> list[KernelEvent]:
     """Return the XID and SXid events that a message carries; more than one where lines were written into each other."""
     text = message.text
     if FAULT_WORDS[0] in text:
-        headers = [header for header in _HEADER.finditer(text) if header.group(2) or header.group(1) or header.group(3)]
-        ends = [header.start() for header in headers[1:]] + [len(text)]
-        return [_event(message, header, text[header.end() : end]) for header, end in zip(headers, ends)]
+        headers = list(_headers(text))
+        ends = [header.start for header in headers[1:]] + [len(text)]
+        rests = [text[header.match.end() : end] for header, end in zip(headers, ends)]
+        whole = [_NEXT_LINE.sub("", rest) for rest in rests[:-1]] + rests[-1:]
+        return [_event(message, header, rest) for header, rest in zip(headers, whole)]
     if FAULT_WORDS[1] in text:
         found = _FABRIC_MANAGER.search(text)
         return [_from_fabric_manager(message, found)] if found else []
     return []
+
+
+class _Header(NamedTuple):
+    """The beginning of a fault line, up to its code. `start` is where the driver's name stands, or would stand."""
+
+    start: int
+    match: re.Match[str]
+    of_switch: bool
+
+
+def _headers(text: str) -> Iterator[_Header]:
+    """Find the beginnings of fault lines. One that lost the driver's name still counts if it says that its address is PCI's."""
+    place = text.find(FAULT_WORDS[0])
+    while place >= 0:
+        match = _HEADER.match(text, place)
+        if match:
+            before = text[max(0, place - 10) : place].rstrip()
+            if before.endswith("S"):
+                yield _Header(place - 1, match, of_switch=True)
+            elif before.endswith("NVRM:"):
+                yield _Header(text.rindex("NVRM:", 0, place), match, of_switch=False)
+            elif match.group(1):
+                yield _Header(place, match, of_switch=False)
+        place = text.find(FAULT_WORDS[0], place + 1)
 
 
 def parse_gpu_address(line: str) -> Optional[tuple[str, str]]:
@@ -63,21 +88,23 @@ def parse_gpu_address(line: str) -> Optional[tuple[str, str]]:
     return (match.group(1), match.group(2)) if match else None
 
 
-def _event(message: Message, header: re.Match[str], rest: str) -> KernelEvent:
-    rest = _TAIL.sub("", _NEXT_LINE.sub("", rest)).rstrip(" \r\n\x00")
-    return _sxid(message, header, rest) if header.group(2) else _xid(message, header, rest)
+def _event(message: Message, header: _Header, rest: str) -> KernelEvent:
+    if '"' in rest:
+        rest = _TAIL.sub("", rest)
+    rest = rest.rstrip(" \r\n\x00")
+    return _sxid(message, header, rest) if header.of_switch else _xid(message, header, rest)
 
 
-def _monotonic(message: Message, match: re.Match[str]) -> Optional[float]:
-    return stamp_before(message.text, match.start()) if message.monotonic_s is None else message.monotonic_s
+def _monotonic(message: Message, start: int) -> Optional[float]:
+    return stamp_before(message.text, start) if message.monotonic_s is None else message.monotonic_s
 
 
-def _xid(message: Message, header: re.Match[str], rest: str) -> KernelEvent:
-    _, _, _, pci, gpu_instance, compute_instance, code = header.groups()
+def _xid(message: Message, header: _Header, rest: str) -> KernelEvent:
+    _, pci, gpu_instance, compute_instance, code = header.match.groups()
     pid, name, text = _process(rest)
     severity, link = _severity_and_link(text)
     before, after = _recovery(text) if int(code) == RECOVERY_ACTION_CHANGED else (None, None)
-    caused_by = _CAUSED_BY.search(text)
+    caused_by = _CAUSED_BY.search(text) if "caused by" in text else None
     return KernelEvent(
         kind="xid",
         code=int(code),
@@ -88,7 +115,7 @@ def _xid(message: Message, header: re.Match[str], rest: str) -> KernelEvent:
         name=name,
         severity=severity,
         link=link,
-        monotonic_s=_monotonic(message, header),
+        monotonic_s=_monotonic(message, header.start),
         recovery_from=before,
         recovery_to=after,
         gpu_instance=int(gpu_instance) if gpu_instance else None,
@@ -99,18 +126,18 @@ def _xid(message: Message, header: re.Match[str], rest: str) -> KernelEvent:
     )
 
 
-def _sxid(message: Message, header: re.Match[str], text: str) -> KernelEvent:
+def _sxid(message: Message, header: _Header, text: str) -> KernelEvent:
     severity = _SXID_SEVERITY.match(text)
     link = _LINK.search(text)
     return KernelEvent(
         kind="sxid",
-        code=int(header.group(7)),
+        code=int(header.match.group(5)),
         text=text,
         raw=message.text.strip(),
-        pci=header.group(4),
+        pci=header.match.group(2),
         severity=severity.group(1) if severity else "",
         link=int(link.group(1)) if link else None,
-        monotonic_s=_monotonic(message, header),
+        monotonic_s=_monotonic(message, header.start),
         companion=bool(_SXID_COMPANION.match(text)),
         node=message.node,
         boot_id=message.boot_id,
@@ -128,7 +155,7 @@ def _from_fabric_manager(message: Message, found: re.Match[str]) -> KernelEvent:
         pci=pci or "",
         severity="Non-fatal" if contained else "Fatal",
         link=int(port) if port else None,
-        monotonic_s=_monotonic(message, found),
+        monotonic_s=_monotonic(message, found.start()),
         node=message.node,
         boot_id=message.boot_id,
     )
@@ -151,6 +178,8 @@ def _known(word: str) -> str:
 
 
 def _severity_and_link(text: str) -> tuple[str, Optional[int]]:
+    if "ink" not in text:
+        return "", None
     nvlink5 = _NVLINK5.search(text)
     if nvlink5:
         return nvlink5.group(1), int(nvlink5.group(2))

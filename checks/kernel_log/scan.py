@@ -6,7 +6,6 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import BinaryIO
 
 from checks.kernel_log.host_patterns import NVIDIA_WORDS, WORDS
-from checks.kernel_log.nvidia_lines import FAULT_WORDS
 
 BLOCK = 1 << 18
 """Bytes read at once. Measured: from 64 KiB to 1 MiB equally fast, for the block stays in the processor's cache."""
@@ -26,10 +25,13 @@ LISTED_MESSAGE = '"MESSAGE"'
 _LISTED_FAULTS = (b"88,105,100", b"88, 105, 100")
 """The letters of "Xid" in such a list."""
 
-NVIDIA_ALONE: tuple[bytes, ...] = tuple(word.encode() for word in (*FAULT_WORDS, *NVIDIA_WORDS))
+_CODES = ("NVRM: ", "Xid (PCI:", "detected NVSwitch ")
+"""Every XID or SXid line holds one of these: the short forms of old drivers begin with "NVRM: ". Long words are found faster."""
+
+NVIDIA_ALONE: tuple[bytes, ...] = tuple(word.encode() for word in (*_CODES, *NVIDIA_WORDS))
 """Every line of an XID, SXid or driver start failure holds one of these, but for lists of numbers."""
 
-ALL_WORDS: tuple[bytes, ...] = tuple(word.encode() for word in (*FAULT_WORDS, *WORDS))
+ALL_WORDS: tuple[bytes, ...] = tuple(word.encode() for word in (*_CODES, *WORDS))
 """Every fault line holds one of these, but for lists of numbers."""
 
 
