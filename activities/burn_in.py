@@ -7,7 +7,9 @@ from typing import Protocol
 from temporalio import activity
 from temporalio.exceptions import CancelledError
 
+from activities.active_tests import WHAT_TO_DO, ActiveTestGate
 from activities.clock import Clock, SystemClock, beat, waited_before
+from activities.effects import refuse_if_late
 from activities.errors import as_application_error
 from activities.inventory import Node
 from activities.message import Message
@@ -24,18 +26,22 @@ EVIDENCE_LIMIT = 2000
 
 
 class GroupTest(Message):
-    """Run the all-reduce over `nodes` as one group. `run_id` makes it resumable: the same id is never run twice."""
+    """Run the all-reduce over `nodes` as one group. `run_id` makes it resumable: the same id is never run twice.
+
+    Without `deadline_s` the setting burn_in.deadline_s holds.
+    """
 
     cluster: str
     run_id: str
     nodes: list[Node]
-    deadline_s: float = 600.0
+    deadline_s: float | None = None
 
 
 class GroupTestResult(Message):
     """Judgement of a group run. `cause` is a word of the judges: healthy, low_bandwidth, data_corruption, hang, could_not_run...
 
-    `culprits` is what the output itself blames ("host node-3"), `next` what to do about it.
+    `culprits` is what the output itself blames ("host node-3"), or the nodes that kept the run from being started; `next` is what
+    to do about it.
     """
 
     verdict: Verdict
@@ -60,10 +66,13 @@ class BurnInLauncher(Protocol):
 
 
 class BurnInActivities:
-    """Group runs of the all-reduce, judged."""
+    """Group runs of the all-reduce, judged. None is started on a node that is not free and ours."""
 
-    def __init__(self, launcher: BurnInLauncher, settings: BurnInSettings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, launcher: BurnInLauncher, gate: ActiveTestGate, settings: BurnInSettings, clock: Clock | None = None
+    ) -> None:
         self._launcher = launcher
+        self._gate = gate
         self._settings = settings
         self._clock = clock or SystemClock()
 
@@ -71,9 +80,25 @@ class BurnInActivities:
     def group_test(self, request: GroupTest) -> GroupTestResult:
         """Run the all-reduce over a group and judge it; a run that an earlier attempt started is taken up again."""
         with as_application_error():
-            self._launcher.start(request.run_id, request.nodes, request.deadline_s)
-            run = await_run(self._launcher, request.run_id, request.deadline_s, self._settings.poll_s, self._clock)
+            deadline_s = self._settings.deadline_s if request.deadline_s is None else request.deadline_s
+            if not self._launcher.poll(request.run_id).known:
+                if refusals := self._gate.refusals(request.nodes):
+                    return _refused(refusals)
+                refuse_if_late()
+                self._launcher.start(request.run_id, request.nodes, deadline_s)
+            run = await_run(self._launcher, request.run_id, deadline_s, self._settings.poll_s, self._clock)
             return judged(run, request.nodes, self._settings.floors_gbs)
+
+
+def _refused(refusals: dict[str, list[str]]) -> GroupTestResult:
+    reasons = "; ".join(reason for found in refusals.values() for reason in found)
+    return GroupTestResult(
+        verdict=Verdict.UNKNOWN,
+        cause="could_not_run",
+        evidence=f"not started: {reasons}"[:EVIDENCE_LIMIT],
+        culprits=[f"host {name}" for name in refusals],
+        next=WHAT_TO_DO,
+    )
 
 
 class Runs(Protocol):

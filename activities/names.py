@@ -48,6 +48,16 @@ def incident_id(cluster: str, instance_id: str) -> str:
     return f"incident/{cluster}/{instance_id}"
 
 
+def is_incident(owner: str) -> bool:
+    """Whether the value of a quarantine tag names an incident."""
+    return owner.startswith("incident/")
+
+
+def is_replacement(owner: str) -> bool:
+    """Whether the value of a lease tag names a replacement."""
+    return owner.startswith("replace/")
+
+
 def job_id(cluster: str, job: str) -> str:
     """Workflow id of the recovery of a job."""
     return f"job/{cluster}/{job}"

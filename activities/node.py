@@ -6,6 +6,7 @@ from pathlib import Path
 
 from temporalio import activity
 
+from activities.active_tests import ActiveTestGate, GpuUse
 from activities.burn_in import await_run, judged
 from activities.clock import Clock, SystemClock
 from activities.ec2 import BOOT_ID_DEADLINE_S, Disrupted
@@ -37,7 +38,7 @@ from activities.node_messages import (
     ResetGpu,
     Seen,
 )
-from activities.node_words import LINE_LIMIT, deep_result, examination, not_testable, unreadable, weigh
+from activities.node_words import LINE_LIMIT, deep_result, examination, not_started, too_ill, unreadable, weigh
 from activities.probing import Probe, ProbeCrashed, ProbeWish
 from activities.settings import AccessSettings, BurnInSettings, StoreSettings
 
@@ -67,6 +68,7 @@ class NodeActivities:
         self,
         access_to: AccessTo,
         probe: Probe,
+        gate: ActiveTestGate,
         access: AccessSettings,
         burn_in: BurnInSettings,
         store: StoreSettings,
@@ -75,6 +77,7 @@ class NodeActivities:
     ) -> None:
         self._access_to = access_to
         self._probe = probe
+        self._gate = gate
         self._access = access
         self._burn_in = burn_in
         self._store = store
@@ -89,18 +92,22 @@ class NodeActivities:
 
     @activity.defn
     def deep_test(self, request: DeepTest) -> DeepTestResult:
-        """Deep probe, then the one-node all-reduce, then a second look; OK only if every part ran and passed."""
+        """Deep probe, then the one-node all-reduce, then a second look; OK only if every part ran and passed.
+
+        No run is started on a node that is ill, not free or not ours.
+        """
         with as_application_error():
             access = self._access_to(request.node)
+            deadline_s = self._burn_in.deadline_s if request.deadline_s is None else request.deadline_s
             if not access.poll(request.run_id).known:
-                before = self._examine(Examine(node=request.node, depth="deep", settling_s=request.settling_s))
-                if (refused := not_testable(before)) is not None:
+                before = self._examine(_deep(request))
+                if (refused := self._refuse_test(request.node, before)) is not None:
                     return refused
                 refuse_if_late()
-                access.start(request.run_id, self._node_command(request.node), request.deadline_s)
-            run = await_run(access, request.run_id, request.deadline_s, self._burn_in.poll_s, self._clock)
+                access.start(request.run_id, self._node_command(request.node), deadline_s)
+            run = await_run(access, request.run_id, deadline_s, self._burn_in.poll_s, self._clock)
             alone = judged(run, [request.node], self._burn_in.floors_gbs)
-            after = self._examine(Examine(node=request.node, depth="deep", settling_s=request.settling_s))
+            after = self._examine(_deep(request))
             return deep_result(alone, after)
 
     @activity.defn
@@ -132,6 +139,13 @@ class NodeActivities:
             sudo = ["sudo", "-n"] if self._access.sudo else []
             answer = access.run([*sudo, "nvidia-smi", "--gpu-reset", "-i", which], RESET_DEADLINE_S)
             return _reset_answer(request.node, answer, which)
+
+    def _refuse_test(self, node: Node, before: Examination) -> DeepTestResult | None:
+        """Return why a node is not put under load, or None."""
+        if (ill := too_ill(before)) is not None:
+            return ill
+        refusals = self._gate.refusals([node], {node.name: GpuUse(before.gpu_processes)})
+        return not_started(refusals[node.name], before) if refusals else None
 
     def _examine(self, request: Examine) -> Examination:
         access = self._access_to(request.node)
@@ -202,3 +216,8 @@ def _reset_answer(node: Node, answer: CommandResult, which: str) -> Disrupted:
     if "not supported" in words or answer.exit_status == 127:
         raise CapabilityMissing(f"GPU {which} of {node.name} cannot be reset by itself here: {said[-300:]}")
     raise PreconditionFailed(f"GPU {which} of {node.name} was not reset: {said[-300:]}")
+
+
+def _deep(request: DeepTest) -> Examine:
+    """Return the deep look that goes with a deep test."""
+    return Examine(node=request.node, depth="deep", settling_s=request.settling_s, handled_until=request.handled_until)

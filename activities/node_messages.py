@@ -92,18 +92,26 @@ class Examination(Message):
 
 
 class DeepTest(Message):
-    """Deep re-test: the deep probe, then `all_reduce_perf` over the node's own GPUs. `run_id` makes it resumable."""
+    """Deep re-test: the deep probe, then `all_reduce_perf` over the node's own GPUs. `run_id` makes it resumable.
+
+    Without `deadline_s` the setting burn_in.deadline_s holds.
+    """
 
     node: Node
     run_id: str
-    deadline_s: float = 900.0
+    deadline_s: float | None = None
     settling_s: float = 0.0
+    handled_until: datetime | None = None
 
 
 class DeepTestResult(Message):
-    """Verdict of the deep re-test; OK only if every part ran and passed."""
+    """Verdict of the deep re-test; OK only if every part ran and passed.
+
+    `cause` is a word of the judges: that of the run, could_not_run where the node is not free or not ours, empty for an ill node.
+    """
 
     verdict: Verdict
+    cause: str = ""
     because: list[str] = []
     busbw_gbs: float | None = None
     floor_gbs: float | None = None

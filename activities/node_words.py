@@ -83,16 +83,18 @@ def unreadable(node: Node, why: str, *, answers: bool, boot_id: str = "") -> Exa
     )
 
 
-def not_testable(before: Examination) -> DeepTestResult | None:
-    """Return why a node is not tested under load, or None. A test needs a node that is well and that nobody computes on."""
+def too_ill(before: Examination) -> DeepTestResult | None:
+    """Return the verdict on a node that is not well enough to be tested under load, or None."""
     if not before.reachable or before.verdict in (Verdict.CRITICAL, Verdict.UNKNOWN):
         reasons = [*before.opinion.because, *_summaries(before)] or ["the node could not be read"]
         return _result(before.verdict if before.reachable else Verdict.UNKNOWN, reasons, before)
-    if before.gpu_processes is None:
-        return _result(Verdict.UNKNOWN, ["whether a process holds a GPU is not known, so no load test was started"], before)
-    if before.gpu_processes:
-        return _result(Verdict.UNKNOWN, [f"{before.gpu_processes} processes hold GPUs, so no load test was started"], before)
     return None
+
+
+def not_started(reasons: list[str], before: Examination) -> DeepTestResult:
+    """Build the result of a test that was not started on a node that may be well, because it is not free or not ours."""
+    because = [*reasons, "no load test was started"]
+    return _result(Verdict.UNKNOWN, because, before).model_copy(update={"cause": "could_not_run"})
 
 
 def deep_result(alone: GroupTestResult, after: Examination) -> DeepTestResult:
@@ -102,7 +104,8 @@ def deep_result(alone: GroupTestResult, after: Examination) -> DeepTestResult:
     reasons = [run, *(_summaries(after) or ["probe after the run: nothing found"])]
     if not after.reachable:
         reasons.append(f"after the run: {after.why_unreachable}")
-    return _result(verdict, reasons, after).model_copy(update={"busbw_gbs": alone.busbw_gbs, "floor_gbs": alone.floor_gbs})
+    numbers = {"cause": alone.cause, "busbw_gbs": alone.busbw_gbs, "floor_gbs": alone.floor_gbs}
+    return _result(verdict, reasons, after).model_copy(update=numbers)
 
 
 def _result(verdict: Verdict, because: list[str], seen: Examination) -> DeepTestResult:

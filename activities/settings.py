@@ -120,7 +120,11 @@ class BurnInSettings(Section):
         description="Argument list of the one-node run of the deep re-test; {gpus} is the GPU count",
     )
     gpus_per_node: int = Field(8, description="Ranks a node. Source: 8 GPUs on every p4, p5 and p6 instance type")
-    deadline_s: float = Field(600.0, description="One group run. Source: gang limit of NVSentinel's preflight NCCL check, 600 s")
+    deadline_s: float = Field(
+        600.0,
+        description="One run, where who asks for it names no other time. Source: gang limit of NVSentinel's preflight NCCL "
+        "check, 600 s",
+    )
     poll_s: float = Field(2.0, description="Seconds between looks at a run. Hotspare default")
     floors_gbs: dict[str, float] = Field({}, description='Own bus-bandwidth floors, "type/nodes" = GB/s, over the shipped ones')
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from temporalio.client import Client
 
 from activities import names
+from activities.active_tests import ActiveTestGate
 from activities.briefing import BriefingActivities
 from activities.burn_in import BurnInActivities, BurnInLauncher
 from activities.ec2 import Ec2Activities, Ec2Client
@@ -119,8 +120,18 @@ class Wiring:
     def node_activities(self) -> NodeActivities:
         """Looking at nodes; `doctor` uses it without a workflow."""
         settings = self._settings
-        probe = Probe(self._archive, settings.access, settings.checks.thresholds)
-        return NodeActivities(self.access_to, probe, settings.access, settings.burn_in, settings.store, self.memory)
+        return NodeActivities(
+            self.access_to, self._probe, self._gate, settings.access, settings.burn_in, settings.store, self.memory
+        )
+
+    @cached_property
+    def _probe(self) -> Probe:
+        return Probe(self._archive, self._settings.access, self._settings.checks.thresholds)
+
+    @cached_property
+    def _gate(self) -> ActiveTestGate:
+        """What the load tests ask before they start a run."""
+        return ActiveTestGate(self.access_to, self._probe, self._job_adapter, self.inventory, self.ec2)
 
     @cached_property
     def _archive(self) -> ChecksArchive:
@@ -163,11 +174,12 @@ class Wiring:
         jobs = JobActivities(self._job_adapter, self.inventory, marks, settings.job)
         look_ups = [InventoryActivities(self.inventory), HostMemoryActivities(self.memory)]
         look_ups.append(BriefingActivities(self.inventory, self.memory))
+        burn_in = BurnInActivities(self._launcher, self._gate, settings.burn_in)
         holders: dict[str, list[object]] = {
             names.QUEUE_WORKFLOWS: [decide, IncidentActivities(self.gateway)],
             names.QUEUE_AWS: [*look_ups, ec2, self.node_activities],
             names.QUEUE_SSH: [self.node_activities, QuarantineActivities(marks), jobs],
-            names.QUEUE_SSH_SLOW: [self.node_activities, ec2, jobs, BurnInActivities(self._launcher, settings.burn_in)],
+            names.QUEUE_SSH_SLOW: [self.node_activities, ec2, jobs, burn_in],
             names.QUEUE_NOTIFY: [NotifyActivities(self.notifier)],
         }
         return {queue: [method for holder in held for method in activity_methods(holder)] for queue, held in holders.items()}

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from activities.active_tests import ActiveTestGate
 from activities.briefing import BriefingActivities
 from activities.burn_in import BurnInActivities
 from activities.clients.fake_access import FakeAccess, FakeRun
@@ -149,12 +150,13 @@ class FakeFleet:
         marks = QuarantineMarks(self.ec2, self.access_to, self.inventory, jobs)
         store = StoreSettings(evidence_dir=folder / "evidence")
         probe = Probe(ChecksArchive(archive, "fake"), access)
+        gate = self.gate(probe)
         holders: list[object] = [
             Ec2Activities(self.ec2, self.access_to, self.memory, EffectSettings(), self.clock),
-            NodeActivities(self.access_to, probe, access, BurnInSettings(), store, self.memory, self.clock),
+            NodeActivities(self.access_to, probe, gate, access, BurnInSettings(), store, self.memory, self.clock),
             QuarantineActivities(marks),
             JobActivities(self.job, self.inventory, marks, jobs, self.clock),
-            BurnInActivities(self, BurnInSettings(), self.clock),
+            BurnInActivities(self, gate, BurnInSettings(), self.clock),
             HostMemoryActivities(self.memory),
             NotifyActivities(self),
             InventoryActivities(self.inventory),
@@ -162,6 +164,10 @@ class FakeFleet:
             IncidentActivities(gateway),
         ]
         return [activity for holder in holders for activity in activities_of(holder)]
+
+    def gate(self, probe: Probe) -> ActiveTestGate:
+        """What the load tests ask before they start a run."""
+        return ActiveTestGate(self.access_to, probe, self.job, self.inventory, self.ec2)
 
     def _start_group(self, run_id: str, members: list[str]) -> None:
         with self._lock:

@@ -45,12 +45,15 @@ class ResumeJob(Message):
 
 
 class AwaitProgress(Message):
-    """Wait until the run that `token` made has stepped past `beyond_step`."""
+    """Wait until the run that `token` made has stepped past `beyond_step`.
+
+    Without `deadline_s` the setting job.progress_deadline_s holds.
+    """
 
     job: str
     token: str
     beyond_step: int
-    deadline_s: float
+    deadline_s: float | None = None
 
 
 class AwaitRank(Message):
@@ -123,7 +126,8 @@ class JobActivities:
             return status.run_token == request.token and status.step is not None and status.step > request.beyond_step
 
         with as_application_error():
-            return self._await(request.job, stepped, request.deadline_s, f"stepped past {request.beyond_step}", request.token)
+            deadline_s = self._settings.progress_deadline_s if request.deadline_s is None else request.deadline_s
+            return self._await(request.job, stepped, deadline_s, f"stepped past {request.beyond_step}", request.token)
 
     @activity.defn
     def await_rank(self, request: AwaitRank) -> JobStatus:

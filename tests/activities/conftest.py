@@ -11,6 +11,8 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from activities.clients.fake_fleet import FakeFleet
+from activities.probing import ChecksArchive, Probe
+from activities.settings import AccessSettings
 from tests.activities.loopback_node import LoopbackNode
 
 
@@ -27,6 +29,14 @@ def loopback(tmp_path: Path) -> Iterator[LoopbackNode]:
 def fleet() -> FakeFleet:
     """Four nodes, a spare and a head."""
     return FakeFleet()
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Probe:
+    """The probe, with an archive that FakeFleet does not unpack."""
+    archive = tmp_path / "checks.tar.gz"
+    archive.write_bytes(b"not unpacked by FakeFleet")
+    return Probe(ChecksArchive(archive, "d1"), AccessSettings())
 
 
 @pytest.fixture

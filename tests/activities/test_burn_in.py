@@ -10,25 +10,35 @@ from temporalio.activity import ActivityCancellationDetails
 from temporalio.exceptions import CancelledError
 from temporalio.testing import ActivityEnvironment
 
-from activities.burn_in import BurnInActivities, GroupTest
+from activities import names
+from activities.burn_in import KILL_GRACE_S, BurnInActivities, GroupTest
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import FakeFault
 from activities.clients.mpirun_launcher import MpirunLauncher, group_command
 from activities.errors import NodeUnreachable
 from activities.node_access import LOST
+from activities.probing import Probe
 from activities.settings import BurnInSettings
 from checks.model import Verdict
 from tests.activities.conftest import attempt
 
 
 @pytest.fixture
-def activities(fleet: FakeFleet) -> BurnInActivities:
-    return BurnInActivities(fleet, BurnInSettings(), fleet.clock)
+def busy(fleet: FakeFleet, probe: Probe) -> BurnInActivities:
+    """The activities, while the job runs on its nodes."""
+    return BurnInActivities(fleet, fleet.gate(probe), BurnInSettings(), fleet.clock)
+
+
+@pytest.fixture
+def activities(fleet: FakeFleet, busy: BurnInActivities) -> BurnInActivities:
+    """The activities, with the job held."""
+    fleet.job.hold("train", "burn-in")
+    return busy
 
 
 def group(fleet: FakeFleet, *members: str, run_id: str = "burn/1") -> GroupTest:
-    names = members or ("node-1", "node-2", "node-3", "node-4")
-    return GroupTest(cluster="lab", run_id=run_id, nodes=[fleet.node(name) for name in names])
+    chosen = members or ("node-1", "node-2", "node-3", "node-4")
+    return GroupTest(cluster="lab", run_id=run_id, nodes=[fleet.node(name) for name in chosen])
 
 
 def test_a_healthy_group_is_ok_with_bandwidth_and_the_source_of_its_floor(
@@ -58,13 +68,54 @@ def test_wrong_results_are_corruption_whatever_the_bandwidth(
     assert result.wrong
 
 
+def test_the_nodes_of_a_running_job_are_not_burned_in(
+    fleet: FakeFleet, busy: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
+    result = surroundings.run(busy.group_test, group(fleet, "node-1", "node-2", "spare-1"))
+    assert (result.verdict, result.cause) == (Verdict.UNKNOWN, "could_not_run")
+    assert "job train is running on node-1" in result.evidence
+    assert "8 processes hold GPUs of node-2" in result.evidence
+    assert result.culprits == ["host node-1", "host node-2"]
+    assert "hold the job" in result.next
+    assert fleet.count("group.start") == 0
+
+
+def test_a_job_that_is_held_and_a_leased_spare_are_burned_in_together(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
+    lease = {names.TAG_LEASE: names.replace_id("lab", "i-1"), names.TAG_ROLE: names.ROLE_WORKER}
+    fleet.ec2.set_tags(fleet.node("spare-1").instance_id, lease)
+    result = surroundings.run(activities.group_test, group(fleet, "node-1", "node-2", "spare-1"))
+    assert result.verdict is Verdict.OK
+
+
 def test_a_group_with_a_silent_member_could_not_run_and_the_member_is_named(
     fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
 ) -> None:
     fleet.inject("node-3", FakeFault(unreachable=True))
     result = surroundings.run(activities.group_test, group(fleet))
-    assert (result.verdict, result.cause) == (Verdict.UNKNOWN, "could_not_run")
-    assert result.culprits == ["host node-3"]
+    assert (result.verdict, result.cause, result.culprits) == (Verdict.UNKNOWN, "could_not_run", ["host node-3"])
+    assert fleet.count("group.start") == 0
+
+
+def test_a_member_that_falls_silent_while_the_run_starts_is_named_by_the_launcher(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
+    fleet.inject("node-3", FakeFault(unreachable=True))
+    fleet.start("burn/1", group(fleet).nodes, 600.0)
+    result = surroundings.run(activities.group_test, group(fleet))
+    assert (result.verdict, result.cause, result.culprits) == (Verdict.UNKNOWN, "could_not_run", ["host node-3"])
+
+
+def test_a_run_has_the_time_of_its_message_or_else_of_the_settings(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
+    fleet.looks_per_run = 1_000_000
+    for deadline_s, ends_s in ((None, 600.0), (60.0, 60.0)):
+        before, run_id = fleet.clock.now(), f"burn/{ends_s:.0f}"
+        request = group(fleet, run_id=run_id).model_copy(update={"deadline_s": deadline_s})
+        surroundings.run(activities.group_test, request)
+        assert ends_s <= fleet.clock.now() - before < ends_s + KILL_GRACE_S + BurnInSettings().poll_s
 
 
 def test_the_same_run_is_not_started_again_by_the_next_attempt(
@@ -72,6 +123,7 @@ def test_the_same_run_is_not_started_again_by_the_next_attempt(
 ) -> None:
     fleet.looks_per_run = 3
     fleet.start("burn/1", group(fleet).nodes, 600.0)
+    fleet.machine("node-1").gpu_processes = 8  # those of the run itself
     assert attempt(2).run(activities.group_test, group(fleet)).verdict is Verdict.OK
     assert len(fleet.group_run_nodes) == 1
 
@@ -124,7 +176,8 @@ async def test_a_run_is_ended_when_nobody_waits_for_it_and_left_when_somebody_wi
     loop = asyncio.get_running_loop()
 
     def beat(*details: Any) -> None:
-        loop.call_soon_threadsafe(waiting.set)
+        if "burn/1" in fleet.group_runs:
+            loop.call_soon_threadsafe(waiting.set)
 
     surroundings.on_heartbeat = beat
     request = group(fleet).model_copy(update={"deadline_s": 1e12})

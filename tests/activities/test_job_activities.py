@@ -131,6 +131,14 @@ def test_steps_of_an_earlier_run_prove_nothing(
     assert failure(lambda: surroundings.run(activities.await_progress, wait)).type == "DeadlinePassed"
 
 
+@pytest.mark.parametrize(("said", "ends_s"), [(None, 1800.0), (60.0, 60.0)])
+def test_progress_has_the_time_of_its_message_or_else_of_the_settings(
+    fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment, said: float | None, ends_s: float
+) -> None:
+    wait = AwaitProgress(job="train", token="t1", beyond_step=0, deadline_s=said)
+    assert f"within {ends_s:.0f} s" in failure(lambda: surroundings.run(activities.await_progress, wait)).message
+
+
 def test_a_run_that_dies_again_is_told_at_once(
     fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment
 ) -> None:

@@ -16,23 +16,22 @@ from temporalio.testing import ActivityEnvironment
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import Cure, FakeFault
 from activities.errors import AccessRefused, NodeUnreachable
+from activities.names import TAG_QUARANTINE, incident_id
 from activities.node import CollectEvidence, DeepTest, Examine, Gpu, NodeActivities, Report, ResetGpu
 from activities.node_access import CommandResult, NodeAccess
-from activities.probing import ChecksArchive, Probe
+from activities.probing import Probe
 from activities.settings import AccessSettings, BurnInSettings, StoreSettings
 from checks.model import Action, Confidence, Verdict
 from tests.activities.conftest import attempt
 
 
-def made(fleet: FakeFleet, folder: Path, access_to: Callable[[Any], NodeAccess] | None = None) -> NodeActivities:
-    archive = folder / "checks.tar.gz"
-    archive.write_bytes(b"not unpacked by FakeFleet")
-    access = AccessSettings()
+def made(fleet: FakeFleet, probe: Probe, folder: Path, access_to: Callable[[Any], NodeAccess] | None = None) -> NodeActivities:
     store = StoreSettings(evidence_dir=folder / "evidence")
     return NodeActivities(
         access_to or fleet.access_to,
-        Probe(ChecksArchive(archive, "d1"), access),
-        access,
+        probe,
+        fleet.gate(probe),
+        AccessSettings(),
         BurnInSettings(),
         store,
         fleet.memory,
@@ -41,8 +40,8 @@ def made(fleet: FakeFleet, folder: Path, access_to: Callable[[Any], NodeAccess] 
 
 
 @pytest.fixture
-def activities(fleet: FakeFleet, tmp_path: Path) -> NodeActivities:
-    return made(fleet, tmp_path)
+def activities(fleet: FakeFleet, probe: Probe, tmp_path: Path) -> NodeActivities:
+    return made(fleet, probe, tmp_path)
 
 
 def failure(call: Callable[[], Any]) -> ApplicationError:
@@ -139,7 +138,7 @@ def test_a_refused_login_is_unknown_and_nothing_is_recommended(
     "printed", ["", "Traceback (most recent call last): ...", '{"schema": 1, "verdict": "OK"', '{"schema": 9}', "{}", "[]"]
 )
 def test_a_probe_that_crashes_on_a_node_that_answers_is_unknown_and_never_ok(
-    fleet: FakeFleet, tmp_path: Path, surroundings: ActivityEnvironment, printed: str
+    fleet: FakeFleet, probe: Probe, tmp_path: Path, surroundings: ActivityEnvironment, printed: str
 ) -> None:
     class Crashing:
         """FakeFleet's access, but the probe prints something else."""
@@ -155,7 +154,7 @@ def test_a_probe_that_crashes_on_a_node_that_answers_is_unknown_and_never_ok(
                 return CommandResult(exit_status=0, stdout=printed, stderr="")
             return self._real.run(command, deadline_s, output_limit)
 
-    activities = made(fleet, tmp_path, lambda node: Crashing(fleet.access_to(node)))
+    activities = made(fleet, probe, tmp_path, lambda node: Crashing(fleet.access_to(node)))
     seen = surroundings.run(activities.examine, Examine(node=fleet.node("node-1")))
     assert (seen.reachable, seen.verdict, seen.opinion.fault_class) == (True, Verdict.UNKNOWN, "none")
 
@@ -175,16 +174,55 @@ def test_a_healthy_idle_node_passes_its_deep_test(
     fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
 ) -> None:
     result = surroundings.run(activities.deep_test, DeepTest(node=fleet.node("spare-1"), run_id="deep/1"))
-    assert (result.verdict, result.busbw_gbs, result.floor_gbs) == (Verdict.OK, 480.0, 430.0)
+    assert (result.verdict, result.cause, result.busbw_gbs, result.floor_gbs) == (Verdict.OK, "healthy", 480.0, 430.0)
 
 
 def test_a_node_on_which_somebody_computes_is_not_tested(
     fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
 ) -> None:
     result = surroundings.run(activities.deep_test, DeepTest(node=fleet.node("node-1"), run_id="deep/1"))
-    assert result.verdict is Verdict.UNKNOWN
-    assert "8 processes hold GPUs" in result.because[0]
+    assert (result.verdict, result.cause) == (Verdict.UNKNOWN, "could_not_run")
+    assert "job train is running on node-1" in result.because
+    assert "8 processes hold GPUs of node-1" in result.because
     assert fleet.count("start", "node-1") == 0
+
+
+def test_an_idle_node_that_is_not_ours_is_not_tested_until_an_incident_has_quarantined_it(
+    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
+) -> None:
+    fleet.job.nodes = ["node-2", "node-3", "node-4"]
+    node, test = fleet.node("node-1"), DeepTest(node=fleet.node("node-1"), run_id="deep/1")
+    fleet.machine("node-1").gpu_processes = 0
+    result = surroundings.run(activities.deep_test, test)
+    assert (result.verdict, result.cause) == (Verdict.UNKNOWN, "could_not_run")
+    assert "node-1 is not ours to test" in result.because[0]
+    assert fleet.count("start", "node-1") == 0
+    fleet.ec2.set_tags(node.instance_id, {TAG_QUARANTINE: incident_id("lab", node.instance_id)})
+    assert surroundings.run(activities.deep_test, test).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(("said", "ends_s"), [(None, 600.0), (77.0, 77.0)])
+def test_a_test_has_the_time_of_its_message_or_else_of_the_settings(
+    fleet: FakeFleet, probe: Probe, tmp_path: Path, surroundings: ActivityEnvironment, said: float | None, ends_s: float
+) -> None:
+    started: list[float] = []
+
+    class Noting:
+        """FakeFleet's access, which notes the time that a run is given."""
+
+        def __init__(self, real: NodeAccess) -> None:
+            self._real = real
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._real, name)
+
+        def start(self, run_id: str, command: list[str], deadline_s: float) -> None:
+            started.append(deadline_s)
+            self._real.start(run_id, command, deadline_s)
+
+    activities = made(fleet, probe, tmp_path, lambda node: Noting(fleet.access_to(node)))
+    surroundings.run(activities.deep_test, DeepTest(node=fleet.node("spare-1"), run_id="deep/1", deadline_s=said))
+    assert started == [ends_s]
 
 
 def test_a_node_that_is_ill_is_not_put_under_load(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from temporalio.testing import ActivityEnvironment
 
+from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_memory import FakeMemory
 from activities.clients.ssh_paramiko import SshAccessTo
 from activities.node import CollectEvidence, Examine, NodeActivities
@@ -28,7 +29,7 @@ def activities(loopback: LoopbackNode, tmp_path: Path) -> Iterator[NodeActivitie
     access_to = SshAccessTo(settings)
     store = StoreSettings(evidence_dir=tmp_path / "evidence")
     probe = Probe(ChecksArchive(file, archive.digest), settings)
-    yield NodeActivities(access_to, probe, settings, BurnInSettings(), store, FakeMemory())
+    yield NodeActivities(access_to, probe, FakeFleet().gate(probe), settings, BurnInSettings(), store, FakeMemory())
     access_to.close()
 
 

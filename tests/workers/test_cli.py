@@ -270,7 +270,7 @@ def test_wrong_usage_is_64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_a_burn_in_by_hand_shows_its_rounds_and_passes_idle_nodes(shell: Shell) -> None:
-    shell.healing.fleet.job.stop()
+    shell.healing.fleet.job.hold("train", "burn-in by hand")
     status, out, _ = await shell.type("burn-in", "node-1", "node-2", shell.healing.fleet.node("node-1").instance_id)
     assert status == 0
     assert "burn-in/lab/by-hand/" in out
@@ -282,7 +282,7 @@ async def test_a_burn_in_by_hand_shows_its_rounds_and_passes_idle_nodes(shell: S
 async def test_a_burn_in_by_hand_names_the_slow_node(shell: Shell) -> None:
     fleet = shell.healing.fleet
     fleet.inject("node-3", FakeFault(slow=0.4, slow_kind="inter", cure=Cure.NEVER))
-    fleet.job.stop()
+    fleet.job.hold("train", "burn-in by hand")
     status, out, _ = await shell.type("burn-in", "node-1", "node-2", "node-3", "node-4", "--json")
     assert status == 2
     verdicts = {node["node_name"]: node["verdict"] for node in json.loads(out)["report"]["nodes"]}
@@ -303,7 +303,7 @@ async def test_a_burn_in_by_hand_leaves_nodes_alone_that_compute_or_do_not_answe
 
 async def test_a_burn_in_by_hand_ends_with_the_command_that_asked_for_it(shell: Shell) -> None:
     fleet = shell.healing.fleet
-    fleet.job.stop()
+    fleet.job.hold("train", "burn-in by hand")
     hold = fleet.hold("group.start")
     asking = asyncio.ensure_future(burn_in.follow_burn_in(common.Answer(as_json=True), ["node-1", "node-2"], shell.config))
     await hold.reached()
@@ -323,7 +323,7 @@ async def test_a_burn_in_by_hand_ends_with_the_command_that_asked_for_it(shell: 
 
 async def test_a_burn_in_that_ends_without_a_verdict_is_unknown(shell: Shell) -> None:
     fleet = shell.healing.fleet
-    fleet.job.stop()
+    fleet.job.hold("train", "burn-in by hand")
     hold = fleet.hold("group.start")
     typed = asyncio.ensure_future(shell.type("burn-in", "node-1", "node-2"))
     await hold.reached()
