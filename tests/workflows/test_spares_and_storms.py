@@ -97,6 +97,7 @@ async def test_a_quarantine_of_somebody_else_is_respected(cluster: Healing) -> N
 
 async def test_a_burn_in_by_hand_names_the_slow_node_and_the_round_it_took(cluster: Healing) -> None:
     cluster.fleet.inject("node-3", FakeFault(slow=0.4, slow_kind="inter", cure=Cure.NEVER))
+    cluster.fleet.job.hold("train", "burn-in by hand")
     start = StartBurnIn(nodes=["node-1", "node-2", "node-3", "node-4"])
     report = await cluster.client.execute_workflow(
         names.WORKFLOW_BURN_IN, start, id=names.burn_in_id("lab", "by-hand"), task_queue=names.QUEUE_WORKFLOWS
