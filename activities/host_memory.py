@@ -69,12 +69,6 @@ class Freeze(Message):
     why: str
 
 
-class RecallHost(Message):
-    """Ask for a host's record."""
-
-    instance_id: str
-
-
 class CloseHostIncident(Message):
     """Store a closed incident and its effect on the host: fate, strike, whether the last rung helped, qualification."""
 
@@ -121,7 +115,9 @@ class HostMemory(Protocol):
         """As `activities.effects.IntentStore`."""
         ...
 
-    def recall(self, instance_id: str) -> HostRecord: ...
+    def recall(self, instance_id: str) -> HostRecord:
+        """Return what is remembered of a host; an empty record with version 0 when nothing is."""
+        ...
 
     def save(self, record: HostRecord) -> HostRecord:
         """Store the record if its version is still the stored one; returns it with the new version. Raises PreconditionFailed."""
@@ -150,12 +146,6 @@ class HostMemoryActivities:
 
     def __init__(self, memory: HostMemory) -> None:
         self._memory = memory
-
-    @activity.defn
-    def recall_host(self, request: RecallHost) -> HostRecord:
-        """Return what is remembered of a host; an empty record with version 0 when nothing is."""
-        with as_application_error():
-            return self._memory.recall(request.instance_id)
 
     @activity.defn
     def close_host_incident(self, request: CloseHostIncident) -> HostRecord:

@@ -18,7 +18,7 @@ from activities.node import Report
 class StartIncident(Message):
     """Input of RemediateNode. Only `node` (any alias) is required, so that a person can start one by hand with plain JSON.
 
-    `resolved` is filled by a caller that has already looked the node up; `report` makes the report durable with the start.
+    `report` makes the report durable with the start; `xid` and `what` are a person's way to say what a report would.
     """
 
     node: str
@@ -96,12 +96,6 @@ class JoinJob(Message):
     node_out: NodeOut
 
 
-class EnsureCluster(Message):
-    """Make sure that the cluster's keeper of slots and leases runs."""
-
-    cluster: str
-
-
 class Letter(Message):
     """A signal from one workflow to another. `payload` is the JSON form of the message that the signal takes."""
 
@@ -152,7 +146,9 @@ class WorkflowGateway(Protocol):
 
     async def join_job(self, request: JoinJob) -> Joined: ...
 
-    async def ensure_cluster(self, cluster: str) -> Joined: ...
+    async def ensure_cluster(self, cluster: str) -> Joined:
+        """Start Cluster when it does not run."""
+        ...
 
     async def signal(self, workflow_id: str, signal: str, payload: dict[str, Any]) -> bool:
         """Signal a running workflow; returns False when there is none under this id. True only once the server has it."""
@@ -185,12 +181,6 @@ class IncidentActivities:
         """Tell a job's recovery that a node is out, starting it when it does not run."""
         with as_application_error():
             return await self._gateway.join_job(request)
-
-    @activity.defn
-    async def ensure_cluster(self, request: EnsureCluster) -> Joined:
-        """Start the cluster's keeper when it does not run."""
-        with as_application_error():
-            return await self._gateway.ensure_cluster(request.cluster)
 
     @activity.defn
     async def post(self, letter: Letter) -> Delivered:

@@ -177,12 +177,6 @@ class QuarantineActivities:
                 self._marks.remove_tag(request.node)
             return QuarantineState()
 
-    @activity.defn
-    def quarantine_state(self, node: Node) -> QuarantineState:
-        """Say who holds a node out."""
-        with as_application_error():
-            return _state(self._marks.owner(node), self._marks.file(node))
-
     def _refuse_others(self, node: Node, incident: str) -> Mark | None:
         mark, tag = self._marks.file(node), self._marks.tag(node)
         for place, owner in (("EC2 tag", tag), ("file on the head node", mark.owner if mark else "")):

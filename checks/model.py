@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Optional
 
+NO_NVML_AFTER = frozenset({79, 119, 120})
+"""After these XIDs NVML calls hang, so none is made before a reboot. Source: NVIDIA XID catalog; DCGM 4.6 does the same."""
+
 
 class Verdict(str, Enum):
     """Result of one check. UNKNOWN means that the evidence is missing, never that all is well."""

@@ -37,17 +37,6 @@ class TemporalGateway:
             summary,
         )
 
-    async def report_unresolved(self, start: StartIncident) -> Joined:
-        """Record a machine's report about a node that nobody knows."""
-        report = start.report or Report(xid=start.xid, what=start.what)
-        return await self._start_or_signal(
-            names.WORKFLOW_REMEDIATE_NODE,
-            start.model_copy(update={"report": report}),
-            names.unresolved_id(start.cluster, start.node),
-            ("report_fault", report),
-            f"{start.node}: no node of this name",
-        )
-
     async def join_job(self, request: JoinJob) -> Joined:
         """Tell a job's recovery that a node is out, starting the recovery when none is open."""
         start = {"cluster": request.cluster, "job": request.job, "node_out": request.node_out.model_dump(mode="json")}

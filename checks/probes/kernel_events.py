@@ -10,14 +10,11 @@ from checks.diagnosis import Current, Hardware, Timing, assess_among
 from checks.host import Host
 from checks.kernel_log import fold, read_lines
 from checks.kernel_log.nvidia_lines import parse_gpu_address
-from checks.model import Action, Finding, GpuRef, KernelEvent, Verdict
+from checks.model import NO_NVML_AFTER, Action, Finding, GpuRef, KernelEvent, Verdict
 from checks.pci_address import canonical
 
 READERS = (("dmesg",), ("sudo", "-n", "dmesg"), ("journalctl", "-k", "-b", "-o", "json", "--no-pager"))
 """Commands that print this boot's kernel log, first choice first. Many distributions keep dmesg from ordinary users."""
-
-NO_NVML_AFTER = frozenset({79, 119, 120})
-"""After these XIDs NVML calls hang, so none is made before a reboot. Source: NVIDIA XID catalog; DCGM 4.6 does the same."""
 
 
 @dataclass(frozen=True)

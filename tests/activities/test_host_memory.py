@@ -21,7 +21,6 @@ from activities.host_memory import (
     HostMemoryActivities,
     HostRecord,
     LoadFreezes,
-    RecallHost,
     RungAttempt,
     SaveFreezes,
     remember_attempt,
@@ -138,13 +137,11 @@ def test_of_many_who_note_one_intent_exactly_one_is_the_first(tmp_path: Path) ->
     assert sorted(firsts) == [False] * 7 + [True]
 
 
-def test_the_same_attempt_is_recorded_once(memory: HostMemory, surroundings: ActivityEnvironment) -> None:
-    activities = HostMemoryActivities(memory)
+def test_the_same_attempt_is_recorded_once(memory: HostMemory) -> None:
     attempt = RungAttempt(rung=Action.REBOOT_NODE, at=NOON, fault_class="gpu_lost", incident="incident/lab/i-1")
     for _ in range(2):
         remember_attempt(memory, "i-1", attempt)
-    record = surroundings.run(activities.recall_host, RecallHost(instance_id="i-1"))
-    assert record.attempts == [attempt]
+    assert memory.recall("i-1").attempts == [attempt]
 
 
 def test_closing_an_incident_twice_counts_one_strike(memory: HostMemory, surroundings: ActivityEnvironment) -> None:

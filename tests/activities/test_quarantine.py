@@ -49,7 +49,7 @@ def test_a_quarantine_is_a_tag_and_a_file_with_owner_and_reason(
     assert (state.owner, state.reason, tag(fleet)) == (OURS, "XID 79", OURS)
     assert state.since is not None
     assert json.loads(fleet.machine("head").files[FILE])["owner"] == OURS
-    assert surroundings.run(activities.quarantine_state, fleet.node("node-1")) == state
+    assert surroundings.run(activities.quarantine_node, take(fleet)) == state
 
 
 def test_quarantine_again_changes_nothing(
