@@ -29,10 +29,15 @@ class TemporalSettings(Section):
 
 
 class ChecksSettings(Section):
-    """Thresholds of the node checks."""
+    """Thresholds of the node checks, and what fault codes mean here."""
 
     thresholds: dict[str, float] = Field(
         {}, description="Own thresholds of the probe, by name, over the shipped ones (checks/README.md)"
+    )
+    overrides: dict[str, dict[str, str]] = Field(
+        {},
+        description='Own word on single codes over the shipped catalog, by "xid:79", "sxid:20034" or "host:lockup": `action` '
+        "and, if wished, `fault_class`, `escalation`, `interrupts_job`, `why` (hotspare explain 79 shows what holds)",
     )
 
 

@@ -25,6 +25,7 @@ from activities.settings import (
     Section,
     StoreSettings,
 )
+from checks.catalog import BadOverride, read_overrides
 from checks.thresholds import BadThreshold, read_thresholds
 from workers.sections import ChecksSettings, IntakeSettings, NameSettings, TemporalSettings, WatcherSettings, WorkerSettings
 from workflows.decisions.settings import DEFAULT_LADDERS, ClusterSettings, PolicySettings, SweepSettings
@@ -148,6 +149,10 @@ def _check_names(settings: Settings) -> list[str]:
         read_thresholds(json.dumps(settings.checks.thresholds))
     except BadThreshold as error:
         mistakes.append(f"checks.thresholds: {error}")
+    try:
+        read_overrides(settings.checks.overrides)
+    except BadOverride as error:
+        mistakes.append(f"checks.overrides: {error}")
     if settings.watcher.reconnect_max_s < settings.watcher.reconnect_min_s:
         mistakes.append("watcher.reconnect_max_s: below watcher.reconnect_min_s")
     return mistakes

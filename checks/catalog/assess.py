@@ -23,6 +23,16 @@ SXID_CLASSES: dict[Action, str] = {
     Action.CONTACT_SUPPORT: "unknown_code",
 }
 
+NVIDIA_BUCKETS: dict[str, Action] = {
+    "IGNORE": Action.NONE,
+    "RESTART_APP": Action.RESTART_JOB,
+    "RESET_GPU": Action.RESET_GPU,
+    "RESTART_VM": Action.REBOOT_NODE,
+    "RESTART_BM": Action.REBOOT_NODE,
+    "CONTACT_SUPPORT": Action.CONTACT_SUPPORT,
+}
+"""NVIDIA's immediate actions in our words. Source: NVIDIA XID catalog 2025-09-30."""
+
 START_STATUS: dict[int, tuple[str, Action, str]] = {
     0x0F: ("gpu_lost", Action.REBOOT_NODE, "the GPU is lost"),
     0x55: ("reboot_needed", Action.REBOOT_NODE, "the GPU is not ready"),
@@ -69,8 +79,16 @@ def _by_table(event: KernelEvent, entry: XidEntry, machine: Machine) -> Assessme
     known = "reserved or unknown: the driver's recovery action decides, else a person" if nameless else entry.meaning
     elsewhere = machine.family and entry.families is not None and listed_for(machine.family) not in entry.families
     where = f" (NVIDIA does not list it for {machine.family})" if elsewhere and not nameless else ""
-    because = f"XID {entry.code} ({entry.mnemonic}): {known}{where}; {entry.source} says {entry.action.value}"
+    because = f"XID {entry.code} ({entry.mnemonic}): {known}{where}; {_who_says(entry)} {entry.action.value}"
     return Assessment(entry.fault_class, entry.action, because, entry.escalation, entry.interrupts_job)
+
+
+def _who_says(entry: XidEntry) -> str:
+    """Name the source of a shipped action: the catalog where it says the same, else Hotspare, beside what NVIDIA says."""
+    if NVIDIA_BUCKETS.get(entry.nvidia_immediate) is entry.action:
+        return f"{entry.source} says"
+    beside = f"{entry.source} says {entry.nvidia_immediate}, " if entry.nvidia_immediate else ""
+    return f"{beside}Hotspare's catalog says"
 
 
 def listed_for(family: str) -> str:
