@@ -29,7 +29,8 @@ class DamagedRow:
 
 
 _START = re.compile(r"^\s*(\d{1,18})\s+\d{1,18}\s+([a-z]\w{2,20})(?:\s+([a-z]\w{0,20}))?(?:\s+(-?\d{1,6})(?![\d.e]))?")
-_STAMP = re.compile(r"\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$")
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
+_STAMP_WIDTH = 19
 _VALUE = re.compile(r"N/A|-?nan|-?inf|\d{1,18}(?:\.\d{0,9})?(?:e[+-]?\d{1,3})?")
 
 
@@ -38,7 +39,9 @@ def read_rows(lines: Sequence[str]) -> tuple[tuple[Row, ...], tuple[DamagedRow, 
     rows, damaged = list[Row](), list[DamagedRow]()
     waiting: Optional[tuple[re.Match[str], str]] = None
     for line in lines:
-        bare = _STAMP.sub("", line)
+        bare = line.rstrip()
+        if _STAMP.fullmatch(bare[-_STAMP_WIDTH:]):
+            bare = bare[:-_STAMP_WIDTH]
         start = _START.match(bare)
         if start:
             if waiting:

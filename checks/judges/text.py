@@ -26,6 +26,9 @@ _EVERY_LINE = (
 )
 _MOST_LAUNCHERS = 4
 """Prefixes before one another. Hotspare default: a container's log of a launcher of a launcher has three."""
+_MOST_LABELS = 4096
+_MOST_SHARED = 100
+"""Tasks of one launch, and its own lines that each of them is given. Hotspare defaults: they keep odd text from costing time."""
 _MOST_ATTEMPTS = 64
 """Places where JSON is tried to begin. Hotspare default: far more than outputs that one file holds."""
 
@@ -47,13 +50,20 @@ def plain_lines(text: str) -> list[str]:
 def streams(text: str) -> list[tuple[str, str]]:
     """Part the output of several tasks or hosts by the launcher's label: (label, text) each; one without label if there is none.
 
-    Lines without a label, such as errors of the launcher, are in every part.
+    Lines without a label, such as errors of the launcher, are in every part, up to a number of them.
     """
     lines = _labelled(text)
-    labels = list(dict.fromkeys(label for label, line in lines if label and line.strip()))
-    if len(labels) < 2:
+    parts: dict[str, list[tuple[int, str]]] = {}
+    shared: list[tuple[int, str]] = []
+    for number, (label, line) in enumerate(lines):
+        if label:
+            parts.setdefault(label, []).append((number, line))
+        elif line.strip():
+            shared.append((number, line))
+    labelled = sum(map(len, parts.values()))
+    if not 2 <= len(parts) <= _MOST_LABELS or labelled < len(shared):
         return [("", "\n".join(line for _, line in lines))]
-    return [(name, "\n".join(line for label, line in lines if label in ("", name))) for name in labels]
+    return [(name, "\n".join(line for _, line in sorted(own + shared[:_MOST_SHARED]))) for name, own in parts.items()]
 
 
 def _labelled(text: str) -> list[tuple[str, str]]:

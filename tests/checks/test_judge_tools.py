@@ -137,6 +137,28 @@ def test_lines_of_the_launcher_belong_to_every_task() -> None:
     assert streams("srun: step 1\n0: a\n1: b\n0: c") == [("task 0", "srun: step 1\na\nc"), ("task 1", "srun: step 1\nb")]
 
 
+ODD = {
+    "blanks": " " * 1_000_000,
+    "carriage returns": "\r" * 1_000_000,
+    "one digit": "1" * 1_000_000,
+    "digits and blanks": "1 " * 500_000,
+    "open braces": "{\n" * 500_000,
+    "open keys": '{"a":' * 200_000,
+    "labels of tasks": "".join(f"{task}: x\n" for task in range(100_000)),
+    "labels of hosts": "".join(f"h{host}: x\n" for host in range(100_000)),
+    "one row for ever": "8 2 float sum -1 " * 60_000,
+    "progress without end": "1% proc'd:" + " " * 1_000_000,
+    "terminal codes": "\x1b]" * 500_000,
+}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_megabyte_of_odd_text_is_judged_and_does_not_pass(tool: str, text: str) -> None:
+    assert judge(tool, text, link_gbits=400).verdict is not OK
+
+
 def test_an_unknown_tool_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="nccl-tests, dcgm"):
         judge("memtest", "")
