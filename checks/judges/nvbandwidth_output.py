@@ -90,8 +90,10 @@ def _text_test(block: Sequence[str]) -> Test:
     rows = [match for match in map(_ROW.match, block) if match and not _HEADER.match(match.string)]
     header = next((line for line in block if _HEADER.match(line)), "")
     cells = tuple(tuple(_cell(word) for word in match.group(1).split()) for match in rows)
-    if ended and any(len(row) != len(header.split()) for row in cells):
-        raise NotReadable(f"the matrix of {name} has rows of different lengths")
+    columns = len(header.split())
+    square = len(re.findall(r"GPU\((?:row|column)\)", description)) == 2
+    if ended and (not cells or any(len(row) != columns for row in cells) or (square and len(cells) != columns)):
+        raise NotReadable(f"the matrix of {name} is not whole")
     status = UNFINISHED
     if error:
         status = ERROR

@@ -109,11 +109,11 @@ def json_documents(text: str) -> list[dict[str, Any]]:
 
 
 def _next_object(text: str, at: int) -> int:
-    """Find the next brace that opens a line; in a text of one line any brace."""
+    """Find the next brace that opens a line; in a text where none does, any brace."""
     match = _OBJECT_LINE.search(text, at)
     if match:
         return match.end() - 1
-    return text.find("{", at) if "\n" not in text.strip() else -1
+    return -1 if _OBJECT_LINE.search(text) else text.find("{", at)
 
 
 _OBJECT_LINE = re.compile(r"^\{", re.MULTILINE)

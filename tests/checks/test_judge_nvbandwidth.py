@@ -192,6 +192,15 @@ def test_a_bandwidth_that_is_no_number_is_unreadable(form: Callable[[str], str],
     assert (judgement.verdict, judgement.cause) == (UNKNOWN, "unreadable")
 
 
+def test_a_matrix_that_is_not_whole_is_unreadable() -> None:
+    whole = run_of(pairs(lambda row, column: False), block(HOST, [["55.0"] * 8]))
+    lost = "\n".join(line for line in whole.split("\n") if not line.startswith(" 4 "))
+    other_locale = run_of(block(HOST, [["55,0"] * 8]))
+    for text in (lost, other_locale, whole.replace("275.90", "", 1)):
+        judgement = judged(text)
+        assert (judgement.verdict, judgement.cause) == (UNKNOWN, "unreadable")
+
+
 def test_the_output_of_another_gpu_than_the_type_has_is_not_judged() -> None:
     judgement = judged(GOOD, instance_type="p4d.24xlarge")
     assert (judgement.verdict, judgement.cause) == (UNKNOWN, "configuration")

@@ -110,6 +110,12 @@ def test_json_among_log_lines_reads_as_alone(sample: str) -> None:
 
 
 @pytest.mark.parametrize("sample", [name for name in SAMPLES if name.endswith(".json")])
+def test_json_that_begins_within_a_line_or_is_indented_reads_as_alone(sample: str) -> None:
+    assert judged(sample, f"stdout: {text_of(sample)}") == judged(sample)
+    assert judged(sample, text_of(sample).replace("\n", "\n    ").replace("{", "    {", 1)) == judged(sample)
+
+
+@pytest.mark.parametrize("sample", [name for name in SAMPLES if name.endswith(".json")])
 def test_json_on_one_line_reads_as_on_many(sample: str) -> None:
     assert judged(sample, json.dumps(json.loads(text_of(sample)))).verdict is judged(sample).verdict
 
