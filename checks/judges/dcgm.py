@@ -87,6 +87,9 @@ def _judge_one(diagnostic: Diagnostic, instance_type: str, exit_status: Optional
         missing = tuple(sorted(set(diagnostic.gpus) - diagnostic.tested))
         evidence = f"{len(diagnostic.tested)} of {expected} GPUs were tested"
         return unknown(causes.COULD_NOT_RUN, evidence, "find out why the others were not tested", missing)
+    for test, gpus in diagnostic.left_out.items():
+        evidence = f"{test} says nothing of {', '.join(sorted(gpus))}"
+        return unknown(causes.COULD_NOT_RUN, evidence, "find out why they were not tested", tuple(sorted(gpus)))
     if exit_status not in (None, 0):
         evidence = f"every test passed, yet the exit status is {exit_status}"
         return unknown(causes.COULD_NOT_RUN, evidence, "run the diagnostic again and keep its error output")

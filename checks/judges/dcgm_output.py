@@ -49,12 +49,22 @@ class Diagnostic:
     @property
     def tested(self) -> frozenset[str]:
         """GPUs of which at least one test says that it passed, warned or failed."""
-        return frozenset(
-            entity
-            for result in self.results
-            for entity in result.entities
-            if entity.startswith("GPU ") and result.status in ("pass", "warn", "fail")
-        )
+        return frozenset().union(*self._tested_by.values())
+
+    @property
+    def left_out(self) -> dict[str, frozenset[str]]:
+        """By test, the GPUs that other tests speak of and it does not."""
+        missing = {test: self.tested - gpus for test, gpus in self._tested_by.items()}
+        return {test: gpus for test, gpus in missing.items() if gpus}
+
+    @property
+    def _tested_by(self) -> dict[str, frozenset[str]]:
+        by_test: dict[str, frozenset[str]] = {}
+        for result in self.results:
+            gpus = frozenset(entity for entity in result.entities if entity.startswith("GPU "))
+            if gpus and result.status in ("pass", "warn", "fail"):
+                by_test[result.test] = by_test.get(result.test, frozenset()) | gpus
+        return by_test
 
 
 def read(document: dict[str, Any]) -> Diagnostic:

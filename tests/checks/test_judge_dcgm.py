@@ -134,6 +134,13 @@ def test_a_gpu_that_no_test_names_is_missed() -> None:
     assert judged(document, instance_type="p5.48xlarge").verdict is UNKNOWN
 
 
+def test_a_gpu_that_one_test_leaves_out_is_missed() -> None:
+    document = passing()
+    del by_name(document)["pcie"]["results"][2]
+    judgement = judged(document)
+    assert (judgement.verdict, judgement.cause, judgement.culprits) == (UNKNOWN, "could_not_run", ("GPU 2",))
+
+
 def test_the_measured_bandwidth_and_dcgms_own_minimum_are_told() -> None:
     judgement = judged(text_of("dcgm4_r2_fail_pcie"))
     assert (judgement.measured, judgement.floor, judgement.floor_source) == (24.61, 40.0, "DCGM's own minimum")
