@@ -156,7 +156,7 @@ class NodeActivities:
                 self._clock.wait(self._access.retry_wait_s)
             try:
                 answer = self._probe.run(access, request.node, wish)
-                return examination(answer, weigh(answer, request))
+                return examination(answer, weigh(answer, request, self._probe.overrides))
             except (NodeUnreachable, ProbeCrashed) as error:
                 why = str(error)
             except DeadlinePassed as error:

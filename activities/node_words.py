@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from activities.burn_in import GroupTestResult
 from activities.inventory import Node
 from activities.node_messages import DeepTestResult, Examination, Examine, Gpu, Opinion, Report, Seen
 from activities.probing import ProbeAnswer
+from checks.catalog import Override
 from checks.diagnosis import Hardware, ReportedFault, Timing, diagnose
 from checks.model import Action, Confidence, Diagnosis, Finding, GpuRef, Verdict
 
@@ -20,8 +22,11 @@ LINES = 12
 _WORST_FIRST = (Verdict.CRITICAL, Verdict.UNKNOWN, Verdict.WARN, Verdict.OK)
 
 
-def weigh(answer: ProbeAnswer, request: Examine) -> Diagnosis:
-    """Diagnose what the probe saw together with what was reported, leaving out what was dealt with before."""
+def weigh(answer: ProbeAnswer, request: Examine, overrides: Mapping[str, Override]) -> Diagnosis:
+    """Diagnose what the probe saw together with what was reported, leaving out what was dealt with before.
+
+    `overrides` are the settings' own meanings of single codes.
+    """
     taken_at = answer.taken_at.timestamp()
     after_s = None
     if request.handled_until is not None and answer.uptime_s is not None:
@@ -31,7 +36,7 @@ def weigh(answer: ProbeAnswer, request: Examine) -> Diagnosis:
         answer.events,
         [_reported(report) for report in request.reports if not report.resolved],
         timing=Timing(now=taken_at, uptime_s=answer.uptime_s, settling_s=request.settling_s, after_s=after_s),
-        hardware=Hardware(answer.instance_type or request.node.instance_type, answer.gpus),
+        hardware=Hardware(answer.instance_type or request.node.instance_type, answer.gpus, answer.driver_version, overrides),
     )
 
 

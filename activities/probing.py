@@ -12,6 +12,7 @@ from typing import Any
 from activities.inventory import Node
 from activities.node_access import CommandResult, NodeAccess
 from activities.settings import AccessSettings
+from checks.catalog import read_overrides
 from checks.model import Action, Confidence, Diagnosis, Finding, GpuRef, KernelEvent, Verdict
 
 DOCUMENT_LIMIT = 4_000_000
@@ -65,6 +66,7 @@ class ProbeAnswer:
     events: tuple[KernelEvent, ...]
     diagnosis: Diagnosis
     raw: str = field(repr=False, default="")
+    driver_version: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,19 @@ class ProbeWish:
 class Probe:
     """The checks archive, ready to be run on any node."""
 
-    def __init__(self, archive: ChecksArchive, settings: AccessSettings, thresholds: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        archive: ChecksArchive,
+        settings: AccessSettings,
+        thresholds: Mapping[str, Any] | None = None,
+        overrides: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        """`overrides` are the settings' own meanings of single codes; raises BadOverride for wrong ones."""
         self._archive = archive
         self._settings = settings
         self._thresholds = dict(thresholds or {})
+        self._overrides = {code: dict(said) for code, said in (overrides or {}).items()}
+        self.overrides = read_overrides(self._overrides)
 
     def run(self, access: NodeAccess, node: Node, options: ProbeWish) -> ProbeAnswer:
         """Run the probe; raises NodeUnreachable, DeadlinePassed, ProbeCrashed."""
@@ -107,7 +118,8 @@ class Probe:
         command += ["--handled-until", str(wish.handled_until.timestamp())] if wish.handled_until else []
         command += ["--no-nvml"] if wish.no_nvml else []
         command += ["--instance-type", node.instance_type] if node.instance_type else []
-        return command + (["--thresholds", json.dumps(self._thresholds, sort_keys=True)] if self._thresholds else [])
+        command += ["--thresholds", json.dumps(self._thresholds, sort_keys=True)] if self._thresholds else []
+        return command + (["--overrides", json.dumps(self._overrides, sort_keys=True)] if self._overrides else [])
 
     def _folder(self) -> str:
         return f"{self._settings.cache_dir}/{self._archive.digest}"
@@ -140,6 +152,7 @@ def read_document(text: str) -> ProbeAnswer:
         events=tuple(KernelEvent(**_known(KernelEvent, entry)) for entry in document["events"]),
         diagnosis=_diagnosis(document["diagnosis"]),
         raw=text,
+        driver_version=str(document.get("driver_version") or ""),
     )
 
 

@@ -38,6 +38,7 @@ class ProbeReport:
     events: tuple[KernelEvent, ...]
     diagnosis: Diagnosis
     readings: Optional[dict[str, Any]] = None
+    driver_version: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -53,6 +54,7 @@ class ProbeReport:
             "uptime_s": self.uptime_s,
             "taken_at": self.taken_at,
             "instance_type": self.instance_type,
+            "driver_version": self.driver_version,
             "gpus": [asdict(gpu) for gpu in self.gpus],
             "gpu_processes": None if self.gpu_processes is None else [asdict(process) for process in self.gpu_processes],
             "findings": [_plain(finding) for finding in self.findings],

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Optional
 
+from checks.catalog import BadOverride
+from checks.catalog.overrides import overrides_from_json
 from checks.host import Host
 from checks.probes.probe import ProbeOptions, probe
 from checks.thresholds import BadThreshold, read_thresholds
@@ -27,7 +29,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         thresholds = read_thresholds(given.thresholds)
-    except BadThreshold as error:
+        overrides = overrides_from_json(given.overrides)
+    except (BadThreshold, BadOverride) as error:
         sys.stderr.write(f"run_checks.py: {error}\n")
         return WRONG_USAGE
     options = ProbeOptions(
@@ -37,6 +40,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         no_nvml=given.no_nvml,
         instance_type=given.instance_type,
         thresholds=thresholds,
+        overrides=overrides,
     )
     report = probe(Host(), options)
     json.dump(report.to_json(), sys.stdout, separators=(",", ":"))
@@ -58,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--no-nvml", action="store_true", help="do not touch NVML")
     command.add_argument("--instance-type", default="", help="EC2 instance type, where the node itself does not say it")
     command.add_argument("--thresholds", default="", metavar="JSON", help="overrides of thresholds, as a JSON object")
+    command.add_argument("--overrides", default="", metavar="JSON", help="own meanings of single codes, as a JSON object")
     return parser
 
 

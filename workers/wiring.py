@@ -126,7 +126,8 @@ class Wiring:
 
     @cached_property
     def _probe(self) -> Probe:
-        return Probe(self._archive, self._settings.access, self._settings.checks.thresholds)
+        checks = self._settings.checks
+        return Probe(self._archive, self._settings.access, checks.thresholds, checks.overrides)
 
     @cached_property
     def _gate(self) -> ActiveTestGate:

@@ -9,6 +9,7 @@ from typing import Any
 
 from activities.clients.fake_machine import FakeMachine
 from activities.clients.fake_text import bus_id
+from checks.catalog.overrides import overrides_from_json
 from checks.host import FILE_LIMIT_BYTES, CommandOutput, Host
 from checks.probes.pci import DEVICES, NVIDIA
 from checks.probes.probe import ProbeOptions, probe
@@ -29,6 +30,7 @@ def run_probe(machine: FakeMachine, arguments: Sequence[str]) -> tuple[int, str]
     parser.add_argument("--no-nvml", action="store_true")
     parser.add_argument("--instance-type", default="")
     parser.add_argument("--thresholds", default="")
+    parser.add_argument("--overrides", default="")
     given = parser.parse_args(list(arguments))
     options = ProbeOptions(
         deep=given.depth == "deep",
@@ -37,6 +39,7 @@ def run_probe(machine: FakeMachine, arguments: Sequence[str]) -> tuple[int, str]
         no_nvml=given.no_nvml,
         instance_type=given.instance_type,
         thresholds=read_thresholds(given.thresholds),
+        overrides=overrides_from_json(given.overrides),
     )
     report = probe(MachineHost(machine), options, read_gpus=lambda deadline_s: nvml_of(machine))
     return report.verdict.exit_status, json.dumps(report.to_json())

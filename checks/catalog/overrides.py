@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,6 +53,17 @@ def key_of(event: KernelEvent) -> str:
 def read_overrides(given: Mapping[str, Any]) -> dict[str, Override]:
     """Check overrides such as {"xid:79": {"action": "REPLACE_NODE", "why": "our slots stay dead"}}. Raises BadOverride."""
     return {_key(name): _override(name, value) for name, value in given.items()}
+
+
+def overrides_from_json(text: str) -> dict[str, Override]:
+    """Read overrides from a JSON object; of an empty text, none. Raises BadOverride."""
+    try:
+        given = json.loads(text or "{}")
+    except ValueError as error:
+        raise BadOverride(f"overrides are no JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise BadOverride("overrides are no JSON object")
+    return read_overrides(given)
 
 
 def _key(name: str) -> str:

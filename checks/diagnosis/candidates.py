@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
-from checks.catalog import Assessment, assess
+from checks.catalog import Assessment, Machine, assess
 from checks.diagnosis.evidence import describe
 from checks.diagnosis.facts import Hardware, same_gpu
 from checks.kernel_log import fold
@@ -76,7 +76,7 @@ def from_events(
         tail = f" ({burst.lines} lines; consequences: {folded})" if folded else f" ({burst.lines} lines)" * (burst.lines > 1)
         for cause in burst.causes:
             gpu = hardware.complete(GpuRef(pci=burst.pci)) if burst.pci else None
-            meaning = assess_among(cause, findings)
+            meaning = assess_among(cause, findings, hardware.machine)
             if meaning.fault_class == "none":
                 notes.append(f"{describe(cause)}: no action; {meaning.because}")
                 continue
@@ -116,13 +116,13 @@ def _class_of(finding: Finding) -> str:
     return FINDING_CLASSES.get(finding.check, "")
 
 
-def assess_among(event: KernelEvent, findings: Sequence[Finding]) -> Assessment:
+def assess_among(event: KernelEvent, findings: Sequence[Finding], machine: Machine) -> Assessment:
     """Return what an event means beside the readings of the node.
 
     Where the driver's own recovery action could be read and is none, a context-switch timeout is the job's affair.
     """
-    meaning = assess(event)
-    if event.kind != "xid" or event.code != CTXSW_TIMEOUT:
+    meaning = assess(event, machine)
+    if event.kind != "xid" or event.code != CTXSW_TIMEOUT or f"xid:{CTXSW_TIMEOUT}" in machine.overrides:
         return meaning
     read = [finding for finding in findings if finding.check == "recovery_action"]
     if not read or any(finding.verdict is not Verdict.OK for finding in read):

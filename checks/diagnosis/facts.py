@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Optional
 
+from checks.catalog import Machine, Override, gpu_family
 from checks.model import GpuRef
 from checks.pci_address import canonical
 
@@ -33,10 +35,20 @@ class ReportedFault:
 
 @dataclass(frozen=True)
 class Hardware:
-    """The machine as the probe knows it: EC2 instance type (may be empty) and its GPUs."""
+    """The machine as the probe knows it: EC2 instance type and driver version (may be empty), and its GPUs.
+
+    `overrides` are what the settings say of single codes.
+    """
 
     instance_type: str = ""
     gpus: tuple[GpuRef, ...] = ()
+    driver_version: str = ""
+    overrides: Mapping[str, Override] = field(default_factory=dict)
+
+    @property
+    def machine(self) -> Machine:
+        """What the meaning of an event may depend on."""
+        return Machine(self.driver_version, gpu_family(self.instance_type), self.overrides)
 
     def complete(self, gpu: GpuRef) -> GpuRef:
         """Return the same GPU with every identity that the probe knows of it; unknown GPUs come back as they are."""

@@ -75,7 +75,7 @@ def _accusations(
 ) -> Iterable[Finding]:
     for burst in fold(events):
         for cause in burst.causes:
-            meaning = assess_among(cause, readings)
+            meaning = assess_among(cause, readings, hardware.machine)
             if meaning.fault_class == "none":
                 continue
             check = "host_signal" if cause.kind == "host" else cause.kind

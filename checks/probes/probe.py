@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Callable, Optional
 
+from checks.catalog import Override
 from checks.diagnosis import Hardware, Timing, current_events, diagnose
 from checks.document import GpuProcess, ProbeReport
 from checks.host import Host
@@ -32,6 +34,7 @@ class ProbeOptions:
     no_nvml: bool = False
     instance_type: str = ""
     thresholds: Thresholds = Thresholds()  # noqa: RUF009 - frozen, so safely shared
+    overrides: Mapping[str, Override] = field(default_factory=dict)
 
 
 def probe(
@@ -48,7 +51,7 @@ def probe(
     pci = read_pci(host)
     nvml = _read_nvml(log, options, read_gpus)
     instance_type = options.instance_type or state.instance_type
-    hardware = Hardware(instance_type, _gpus(nvml, pci, log))
+    hardware = Hardware(instance_type, _gpus(nvml, pci, log), nvml.driver_version, options.overrides)
     timing = Timing(at, state.uptime_s, options.settling_s, _after_s(at, state.uptime_s, options), limits.event_age_s)
     readings = (
         *judge_host(state, limits.min_memory_percent, at),
@@ -67,6 +70,7 @@ def probe(
         events=log.events,
         diagnosis=diagnose(findings, log.events, timing=timing, hardware=hardware),
         readings=nvml.to_json() if options.deep else None,
+        driver_version=nvml.driver_version,
     )
 
 

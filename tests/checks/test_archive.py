@@ -72,7 +72,16 @@ def test_lines_dealt_with_before_are_left_out_on_request(unpacked: Path, node: T
     assert "CRITICAL" not in {finding["verdict"] for finding in after["findings"]}
 
 
-@pytest.mark.parametrize("arguments", [["prboe"], ["probe", "--depth", "shallow"], ["probe", "--thresholds", '{"no": 1}'], []])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["prboe"],
+        ["probe", "--depth", "shallow"],
+        ["probe", "--thresholds", '{"no": 1}'],
+        ["probe", "--overrides", '{"79": {}}'],
+        [],
+    ],
+)
 def test_wrong_usage_has_an_exit_status_of_its_own(unpacked: Path, node: TestNode, arguments: list[str]) -> None:
     done = run(unpacked, node, *arguments)
     assert (done.returncode, done.stdout) == (64, "")

@@ -8,7 +8,8 @@ import pytest
 
 from checks.catalog import BadOverride, Machine, assess, read_overrides
 from checks.catalog.entries import provenance
-from checks.kernel_log import parse_line
+from checks.diagnosis import Hardware, Timing, diagnose
+from checks.kernel_log import parse_line, read_lines
 from checks.model import Action
 
 LOST = "NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."
@@ -78,3 +79,12 @@ def test_every_column_that_decides_has_a_version_and_a_source() -> None:
     known = {(row.file, row.column) for row in provenance()}
     assert {("xid.csv", "action"), ("xid.csv", "nvidia_immediate"), ("sxid.csv", "if_fatal"), ("nvlink5.csv", "action")} <= known
     assert all(row.version and row.source for row in provenance())
+
+
+def test_the_diagnosis_follows_an_override() -> None:
+    log = ["[   10.000001] " + LOST]
+    timing = Timing(now=1_000_000.0, uptime_s=20.0)
+    shipped = diagnose((), list(read_lines(log)), timing=timing)
+    overrides = read_overrides({"xid:79": {"action": "REPLACE_NODE"}})
+    own = diagnose((), list(read_lines(log)), timing=timing, hardware=Hardware(overrides=overrides))
+    assert (shipped.action, own.action) == (Action.REBOOT_NODE, Action.REPLACE_NODE)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checks.catalog import Machine, read_overrides
 from workers.watcher.cursors import Cursor
 from workers.watcher.node_log import NodeLog, Start
 
@@ -162,3 +165,11 @@ def test_wherever_the_watcher_is_restarted_every_class_of_fault_is_reported(
         last.take(line)
     seen |= {fault_class for fault_class, _, _ in reported(last)}
     assert wanted <= seen
+
+
+def test_the_settings_word_on_a_code_decides_what_is_reported() -> None:
+    own = read_overrides({"xid:79": {"action": "NONE"}, "xid:63": {"action": "RESET_GPU"}})
+    log = NodeLog(replace(start(), machine=Machine(overrides=own)))
+    log.take(xid(79, 995.0))
+    log.take(xid(63, 996.0, "0000:19:00"))
+    assert reported(log) == [("reset_needed", 63, 1)]

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from temporalio.client import Client
 
+from checks.catalog import read_overrides
 from workers.cli.common import ConfigOption, JsonOption, VerboseOption, answering, log_to_stderr, run_async
 from workers.connection import connect
 from workers.settings import Settings, load_settings
@@ -103,7 +104,8 @@ async def _watcher(settings: Settings, client: Client, stop: asyncio.Event, anno
 
     wiring = Wiring(settings, client)
     try:
-        watcher = Watcher(settings.name, wiring.inventory, wiring.access_to, wiring.gateway, settings.watcher)
+        overrides = read_overrides(settings.checks.overrides)
+        watcher = Watcher(settings.name, wiring.inventory, wiring.access_to, wiring.gateway, settings.watcher, overrides)
         await watcher.run(stop, ready=lambda count: announce("watcher", f"following {count} nodes", nodes=count))
     finally:
         wiring.close()

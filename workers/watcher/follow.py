@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from activities.errors import HotspareError, TransientError
 from activities.inventory import Node
 from activities.node import Gpu, Report
 from activities.node_access import AccessTo, NodeAccess
+from checks.catalog import Machine, Override, gpu_family
 from checks.model import KernelEvent
 from workers.sections import WatcherSettings
 from workers.watcher.cursors import CursorFile
@@ -46,6 +47,7 @@ class Follower(threading.Thread):
         settings: WatcherSettings,
         stop: threading.Event,
         clock: Callable[[], float] = time.monotonic,
+        overrides: Mapping[str, Override] | None = None,
     ) -> None:
         super().__init__(name=f"watch-{node.name}", daemon=True)
         self.node = node
@@ -57,6 +59,7 @@ class Follower(threading.Thread):
         self._stop_all = stop
         self._leave = threading.Event()
         self._clock = clock
+        self._machine = Machine(family=gpu_family(node.instance_type), overrides=overrides or {})
         self._last_trouble = ""
 
     def leave(self) -> None:
@@ -114,6 +117,7 @@ class Follower(threading.Thread):
             cursor=self._cursors.of(self.node.instance_id),
             first_connect_max_age_s=self._settings.first_connect_max_age_s,
             repeat_s=self._settings.repeat_s,
+            machine=self._machine,
         )
 
     def _keep(self, log: NodeLog) -> None:

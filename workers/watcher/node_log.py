@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from checks.catalog import assess
+from checks.catalog import Machine, assess
 from checks.kernel_log import fold, parse_line
 from checks.kernel_log.host_lines import probed_gpu
 from checks.model import Action, KernelEvent
@@ -29,6 +29,7 @@ class Start:
     cursor: Cursor | None
     first_connect_max_age_s: float
     repeat_s: float
+    machine: Machine = field(default_factory=Machine)
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class NodeLog:
         self._handled_before = _handled_before(start)
         self._read = Cursor(boot_id=start.boot_id)
         self._repeat_s = start.repeat_s
+        self._machine = start.machine
         self._pending: dict[str, Batch] = {}
         self._reported_at: dict[str, float] = {}
         self._recent: deque[KernelEvent] = deque(maxlen=_RECENT)
@@ -96,7 +98,7 @@ class NodeLog:
 
     def _counts(self, event: KernelEvent) -> bool:
         """Whether the line is a fault of its own that asks for something."""
-        meaning = assess(event)
+        meaning = assess(event, self._machine)
         if event.companion or meaning.action == Action.NONE:
             return False
         if meaning.fault_class in self._pending:
@@ -104,7 +106,7 @@ class NodeLog:
         return not any(_same(event, other) for burst in fold(self._recent) for other in burst.consequences)
 
     def _note(self, event: KernelEvent, before: Cursor) -> None:
-        name = assess(event).fault_class
+        name = assess(event, self._machine).fault_class
         waiting = self._pending.get(name)
         if waiting:
             self._pending[name] = replace(waiting, count=waiting.count + 1)

@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from activities.errors import HotspareError, ProviderBusy
 from activities.incidents import StartIncident
@@ -14,6 +14,7 @@ from activities.inventory import Inventory, Node
 from activities.names import ROLE_HEAD
 from activities.node import Report
 from activities.node_access import AccessTo
+from checks.catalog import Override
 from workers.reporting import TakesReports
 from workers.sections import WatcherSettings
 from workers.watcher.cursors import CursorFile
@@ -32,12 +33,14 @@ class Watcher:
         access_to: AccessTo,
         gateway: TakesReports,
         settings: WatcherSettings,
+        overrides: Mapping[str, Override] | None = None,
     ) -> None:
         self._cluster = cluster
         self._inventory = inventory
         self._access_to = access_to
         self._gateway = gateway
         self._settings = settings
+        self._overrides = overrides
         self._cursors = CursorFile(settings.cursors)
         self._followers: dict[str, Follower] = {}
         self._stop = threading.Event()
@@ -83,7 +86,7 @@ class Watcher:
         def send(of: Node, report: Report) -> None:
             self._send(of, report, loop)
 
-        follower = Follower(node, self._access_to, send, self._cursors, self._settings, self._stop)
+        follower = Follower(node, self._access_to, send, self._cursors, self._settings, self._stop, overrides=self._overrides)
         self._followers[node.instance_id] = follower
         follower.start()
 
