@@ -138,12 +138,21 @@ class Ec2Activities:
                 self._ec2.remove_tags(request.instance_id, gone)
 
     def _reboot(self, request: DisruptNode) -> None:
+        self._refuse_foreign_quarantine(request)
         self._remember(request)
         self._ec2.reboot(request.node.instance_id)
 
     def _stop(self, request: DisruptNode) -> None:
+        self._refuse_foreign_quarantine(request)
         self._remember(request)
         self._ec2.stop(request.node.instance_id)
+
+    def _refuse_foreign_quarantine(self, request: DisruptNode) -> None:
+        """Look at the owner of the quarantine just before the call: a node that is not ours is not ours to restart."""
+        owner = self._ec2.describe(request.node.instance_id).tags.get(names.TAG_QUARANTINE, "")
+        if request.quarantined_by and owner != request.quarantined_by:
+            held = f"quarantined by {owner}" if owner else "no longer quarantined"
+            raise NotOurs(f"{request.node.name} is {held}, not by {request.quarantined_by}; it was not restarted")
 
     def _remember(self, request: DisruptNode) -> None:
         if request.attempt is not None:
@@ -244,5 +253,7 @@ def _refuse_foreign_tags(request: TagNode) -> None:
 
 def _refuse_unexpected_tags(request: TagNode, tags: dict[str, str]) -> None:
     for key, value in request.expect.items():
+        if key in request.remove and key not in tags:
+            continue  # an earlier attempt has removed it
         if tags.get(key, "") not in (value, request.set.get(key, value)):
             raise NotOurs(f"{request.instance_id}: tag {key} is {tags.get(key, '')!r}, not {value!r}; it was left alone")

@@ -46,12 +46,14 @@ class DisruptNode(Message):
     """Reboot or power-cycle a node. `token` identifies the effect over attempts and resets; `boot_id` is the boot to end.
 
     `node` is the inventory entry, through which the boot id is read just before the call. `attempt` is what is remembered of it.
+    With `quarantined_by` it is refused unless that incident owns the node's quarantine.
     """
 
     node: Node
     boot_id: str
     token: str
     attempt: RungAttempt | None = None
+    quarantined_by: str = ""
 
 
 class Disrupted(Message):

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from temporalio import activity
+from temporalio.exceptions import CancelledError
 
 from activities.clock import Clock, SystemClock, beat, silent_s
 from activities.errors import Throttled, TooLate
@@ -38,6 +39,8 @@ class IntentStore(Protocol):
 def refuse_if_late(now: datetime | None = None) -> None:
     """Raise TooLate when this attempt is within `ACT_MARGIN_S` of a time-out: after it another attempt may be at work already."""
     info = activity.info()
+    if activity.is_cancelled():
+        raise CancelledError(f"{info.activity_type}: cancelled before it acted")
     silence = info.heartbeat_timeout.total_seconds() if info.heartbeat_timeout else None
     if silence is not None and silent_s() > silence - min(ACT_MARGIN_S, silence / 3):
         raise TooLate(f"{info.activity_type}: attempt {info.attempt} was silent for too long; the next attempt observes first")

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from activities.host_memory import RungAttempt
 from activities.inventory import Node
-from activities.message import Message
+from activities.message import Message, UtcTime
 from checks.model import Action, Confidence, Verdict
 
 
@@ -32,7 +32,7 @@ class Report(Message):
     sxid: int | None = None
     what: str = ""
     gpu: Gpu = Gpu()
-    seen_at: datetime | None = None
+    seen_at: UtcTime | None = None
     raw: str = ""
     resolved: bool = False
     burn_in_failed: bool = False

@@ -36,6 +36,9 @@ with workflow.unsafe.imports_passed_through():
 FLEET_AGE = timedelta(seconds=30)
 """How old the view of fleet and spares may be. Hotspare default: a storm costs two look-ups a minute."""
 
+FREEZE_LIMIT_MINUTES = 30 * 24 * 60.0
+"""Longest freeze. Hotspare default: what is frozen for longer is better set to observe mode."""
+
 QUEUE_LOOK = timedelta(seconds=30)
 """Between looks at the queue, for freezes that have ended. Hotspare default."""
 
@@ -204,6 +207,12 @@ class Cluster:
         self._state = book.freeze(self._state, Freeze(scope=asked.scope, until=until, who=asked.who, why=asked.why))
         self._freezes_changed = True
         return f"{asked.scope} is frozen until {until:%Y-%m-%d %H:%M} UTC; recovery goes on"
+
+    @freeze.validator
+    def freeze_has_an_end(self, asked: FreezeRequest) -> None:
+        """Refuse a freeze without a sensible end: freezes are time-boxed."""
+        if not 0 < asked.minutes <= FREEZE_LIMIT_MINUTES:
+            raise ValueError(f"minutes must be above 0 and at most {FREEZE_LIMIT_MINUTES:g} (30 days)")
 
     @workflow.update(description="End a freeze")
     def thaw(self, asked: ThawRequest) -> str:

@@ -92,6 +92,13 @@ class ClusterTalk:
         self.held.pop(ask.kind, None)
         await self._send("give_back", GiveBack(asker=ask.asker, request_ids=[ask.request_id]))
 
+    async def withdraw_all(self) -> None:
+        """Take every ask back, granted, queued or on its way: nothing more is wanted."""
+        asked = [request_id for request_id in self._asked if self._asked[request_id].kind not in self.held]
+        self._asked = {key: ask for key, ask in self._asked.items() if key not in asked}
+        if asked:
+            await self._send("give_back", GiveBack(asker=workflow.info().workflow_id, request_ids=asked))
+
     async def give_back(self, *kinds: AskKind) -> None:
         """Give back what is held of these kinds, and every stray grant. Awaited until the server has it."""
         going = [self.held[kind].request_id for kind in kinds if kind in self.held]

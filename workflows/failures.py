@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from temporalio.exceptions import is_cancelled_exception
+from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
 
 def cause_of(error: BaseException) -> str:
@@ -15,3 +15,9 @@ def cause_of(error: BaseException) -> str:
     while inner is not None and inner.__cause__ is not None:
         inner = inner.__cause__
     return str(inner or error)
+
+
+def kind_of(error: BaseException) -> str:
+    """Return the type name of the failure behind an activity error, such as "NotOurs"."""
+    cause = error.__cause__
+    return cause.type or "" if isinstance(cause, ApplicationError) else ""

@@ -14,6 +14,7 @@ from temporalio.workflow import ChildWorkflowHandle
 
 with workflow.unsafe.imports_passed_through():
     from activities import names
+    from activities.briefing import Briefing
     from activities.host_memory import HostRecord
     from activities.incidents import FailedBurnIn, JobResumed, StartIncident
     from activities.inventory import Node
@@ -50,6 +51,8 @@ class Incident:
         self.facts: Facts | None = None
         self.unread: list[Report] = []
         self.read: list[Report] = []
+        self.later: list[Report] = []
+        self.rounds = 1
         self.seen_keys: list[str] = []
         self.codes: list[int] = []
         self.duplicates = 0
@@ -88,18 +91,26 @@ class Incident:
         One that was left for a person stays so; one that a terminated or reset run left behind is taken up and gone on with.
         """
         ours = node.quarantine == names.incident_id(self.cluster, node.instance_id)
-        for_a_person = names.FATE_RETIRED in (node.fate, record.fate) or record.fate == names.FATE_WITH_PERSON
+        for_a_person = {node.fate, record.fate} & {names.FATE_RETIRED, names.FATE_WITH_PERSON}
         self.facts = Facts(
             cluster=self.cluster,
             incident=names.incident_id(self.cluster, node.instance_id),
-            run=self.tokens.run,
+            run=self.tokens.run if self.rounds == 1 else f"{self.tokens.run}~{self.rounds}",
             node=node,
             now=workflow.now(),
             record=record,
             quarantined=ours,
-            left_by_earlier=ours and for_a_person,
+            left_by_earlier=ours and bool(for_a_person),
+            inherited=ours,
         )
         self.handled_until = record.handled_at
+
+    def start_over(self, briefing: Briefing) -> None:
+        """Begin a second look: nothing of the first one counts but what host memory and tags say."""
+        self.rounds += 1
+        self.read, self.job_resumed, self.fate, self.strike = [], None, "", False
+        self.begin(briefing.node, briefing.record)
+        self.tell("reported again", "something was reported while closing: looking anew")
 
     def learn(self, **changes: object) -> None:
         """Take new facts in."""
@@ -116,7 +127,8 @@ class Incident:
             self.duplicates += 1
             return
         self.seen_keys.append(key)
-        if len(self.unread) + len(self.read) < REPORTS_SHOWN:
+        new = report.burn_in_failed or report.resolved or (report.xid is not None and report.xid not in self.codes)
+        if new or len(self.unread) + len(self.read) < REPORTS_SHOWN:
             self.unread.append(report)
         else:
             self.duplicates += 1
@@ -157,6 +169,7 @@ class Incident:
             zone=self.node.zone,
             spine=self.node.spine,
             instance_type=self.node.instance_type,
+            accused=any(report.burn_in_failed for report in self.read),
         )
 
     def is_history(self, report: Report) -> bool:
@@ -223,6 +236,10 @@ class Incident:
         fresh, self.unread = self.unread, []
         for report in fresh:
             self.tell("reported", describe(report))
+        if self.known.back_in_service:
+            # The node serves again: what is said of it now is of the next look, unless the burn-in says it.
+            self.later += [report for report in fresh if not report.burn_in_failed]
+            fresh = [report for report in fresh if report.burn_in_failed]
         self.read += fresh
         if any(report.burn_in_failed for report in fresh):
             self.learn(examination=None, job_told=False, job_answered=False, back_in_service=False)

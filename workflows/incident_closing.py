@@ -63,7 +63,7 @@ async def close_out(incident: Incident, step: Step) -> None:
     opinion = incident.known.opinion
     closed = ClosedIncident(
         incident=incident.known.incident,
-        run_id=incident.tokens.run,
+        run_id=incident.known.run,
         cluster=incident.cluster,
         instance_id=incident.node.instance_id,
         opened_at=incident.opened_at,

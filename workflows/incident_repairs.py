@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ChildWorkflowError
-from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
+from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from activities import names
     from activities.ec2 import AwaitBoot, Disrupted, DisruptNode, Ec2Activities
+    from activities.errors import NotOurs
     from activities.host_memory import RungAttempt
     from activities.incidents import NodeIn
     from activities.node import DeepTest, Gpu, NodeActivities, ResetGpu
     from checks.model import Action, Verdict
     from workflows import options
+    from workflows.burning_in import burn_in_child
     from workflows.decisions.facts import RungOutcome, RungTaken, Step
-    from workflows.failures import cause_of
+    from workflows.failures import cause_of, kind_of
     from workflows.incident import Incident
     from workflows.incident_gate import may_disrupt
     from workflows.incident_steps import answer_job, lift_quarantine
-    from workflows.messages import AskKind, BurnInReport, StartBurnIn
+    from workflows.messages import AskKind, StartBurnIn
 
 
 async def disrupt(incident: Incident, step: Step) -> None:
@@ -31,6 +32,8 @@ async def disrupt(incident: Incident, step: Step) -> None:
         done = await _act(incident, rung)
     except ActivityError as error:
         await incident.talk.give_back(AskKind.REPAIR_SLOT)
+        if kind_of(error) == NotOurs.__name__:
+            raise  # somebody else's node now: a person sorts it out
         _take(incident, rung, RungOutcome.REFUSED, cause_of(error))
         return
     incident.tell(rung.value, f"{done.said}; {step.because[0]}")
@@ -47,7 +50,7 @@ async def disrupt(incident: Incident, step: Step) -> None:
 async def _act(incident: Incident, rung: Action) -> Disrupted:
     node, boot, token = incident.node, incident.last_boot_id, incident.tokens.next()
     attempt = _attempt(incident, rung)
-    request = DisruptNode(node=node, boot_id=boot, token=token, attempt=attempt)
+    request = DisruptNode(node=node, boot_id=boot, token=token, attempt=attempt, quarantined_by=incident.known.incident)
     if rung is Action.RESET_GPU:
         gpu = incident.known.opinion.gpu if incident.known.opinion else Gpu()
         return await workflow.execute_activity_method(
@@ -92,7 +95,7 @@ def _attempt(incident: Incident, rung: Action) -> RungAttempt:
         fault_class=opinion.fault_class if opinion else "",
         code=opinion.code if opinion else None,
         gpu_serial=opinion.gpu.serial if opinion else "",
-        incident=incident.tokens.run,
+        incident=incident.known.run,
     )
 
 
@@ -124,21 +127,9 @@ async def retest(incident: Incident, step: Step) -> None:
 async def burn_in(incident: Incident, step: Step) -> None:
     """Burn the node in here, because no job will: only where no job holds it."""
     start = StartBurnIn(cluster=incident.cluster, nodes=[incident.node.instance_id], reason="after a repair, no job holds it")
-    try:
-        report: BurnInReport = await workflow.execute_child_workflow(
-            names.WORKFLOW_BURN_IN,
-            start,
-            id=names.burn_in_id(incident.cluster, f"{incident.node.name}/{incident.tokens.next_name()}"),
-            parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-            cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-            result_type=BurnInReport,
-            static_summary=f"burn-in of {incident.node.name}",
-        )
-        verdict, because = report.verdict, "; ".join(report.because)
-    except ChildWorkflowError as error:
-        verdict, because = Verdict.UNKNOWN, cause_of(error)
-    incident.learn(burn_in=verdict)
-    incident.tell("burn-in", f"{verdict.value}: {because}")
+    report = await burn_in_child(start, incident.node.name, f"burn-in of {incident.node.name}", incident.tokens)
+    incident.learn(burn_in=report.verdict)
+    incident.tell("burn-in", f"{report.verdict.value}: {'; '.join(report.because)}")
 
 
 async def back_in_service(incident: Incident, step: Step) -> None:

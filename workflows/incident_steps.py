@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.incidents import IncidentActivities, JoinJob, NodeGivenUp, NodeIn, NodeOut
     from activities.node import CollectEvidence, NodeActivities
     from activities.quarantine import LiftQuarantine, QuarantineActivities, QuarantineNode
-    from checks.model import Action
+    from checks.model import NO_NVML_AFTER, Action
     from workflows import options
     from workflows.decisions.facts import Spare, Step
     from workflows.failures import cause_of
@@ -21,9 +21,6 @@ with workflow.unsafe.imports_passed_through():
     from workflows.incident_people import page
     from workflows.messages import Alone, AskKind
     from workflows.post import post
-
-NO_NVML_CODES = (79, 119, 120)
-"""After these, NVML is not touched again before a reboot. Source: DCGM 4.6 stops its own reads; a read can hang for ever."""
 
 
 async def ask_leave(incident: Incident, step: Step) -> None:
@@ -91,7 +88,7 @@ async def collect_evidence(incident: Incident, step: Step) -> None:
         node=incident.node,
         incident=incident.known.incident,
         token=incident.tokens.next(),
-        no_nvml=any(code in NO_NVML_CODES for code in codes),
+        no_nvml=any(code in NO_NVML_AFTER for code in codes),
         deadline_s=step.deadline_s,
     )
     try:

@@ -21,7 +21,10 @@ class AskKind(StrEnum):
 
 
 class Ask(Message):
-    """A request to Cluster. Asking again with the same `request_id` gets the same answer. `asker` is a workflow id."""
+    """A request to Cluster. Asking again with the same `request_id` gets the same answer. `asker` is a workflow id.
+
+    `accused`: the burn-in of a held job failed on this node. Taking it out is part of that job's recovery.
+    """
 
     request_id: str
     asker: str
@@ -35,6 +38,7 @@ class Ask(Message):
     spine: str = ""
     instance_type: str = ""
     unwanted: list[str] = []
+    accused: bool = False
 
 
 class Alone(StrEnum):

@@ -47,6 +47,7 @@ LOOK_UP: Options = {
     "schedule_to_start_timeout": NO_WORKER,
     "schedule_to_close_timeout": PATIENCE,
     "retry_policy": PATIENT_RETRY,
+    "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
 }
 """Inventory and host memory: nothing goes on without them, so they are retried patiently."""
 
@@ -65,6 +66,7 @@ MARK: Options = {
     "schedule_to_start_timeout": NO_WORKER,
     "schedule_to_close_timeout": PATIENCE,
     "retry_policy": PATIENT_RETRY,
+    "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
 }
 """Quarantine marks: must get through, so retried for as long as it takes."""
 

@@ -11,11 +11,10 @@ import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ChildWorkflowError, FailureError, is_cancelled_exception
-from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
+from temporalio.exceptions import ActivityError, FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from activities import names
+    from activities.errors import PreconditionFailed
     from activities.incidents import FailedBurnIn, IncidentActivities, JobResumed, NodeGivenUp, NodeIn, NodeOut, OpenIncident
     from activities.jobs.activities import AwaitProgress, HoldJob, JobActivities, ResumeJob
     from activities.jobs.protocol import JobStatus
@@ -23,10 +22,11 @@ with workflow.unsafe.imports_passed_through():
     from activities.notify import NotifyActivities, Page
     from checks.model import Verdict
     from workflows import options
+    from workflows.burning_in import burn_in_child
     from workflows.decide import bearings
     from workflows.decisions.gates import passes
     from workflows.decisions.node_set import NodeSet
-    from workflows.failures import cause_of
+    from workflows.failures import cause_of, kind_of
     from workflows.messages import BurnInReport, NodeVerdict, StartBurnIn, StartRecovery
     from workflows.operator_view import Line, OperatorView
     from workflows.post import post
@@ -35,12 +35,11 @@ with workflow.unsafe.imports_passed_through():
 BURN_IN_ROUNDS = 4
 """Burn-ins of one recovery before a person is asked. Hotspare default: each one may find one more bad node."""
 
+INCIDENT_SPEAKS = timedelta(minutes=5)
+"""How long a recovery that a node stops waits for that node's incident. Hotspare default: evidence takes up to 3 minutes."""
+
 NODE_DEADLINE = timedelta(hours=2)
 """From a node that is out to the incident's answer. Hotspare default: two boots of 30 minutes, their tests, and a spare."""
-
-PROGRESS_S = 1800.0
-"""From resume to the first step past the checkpoint. Hotspare default: framework start-up up to 1,047 s (arXiv:2402.15627)
-and the load of a 405B checkpoint, 130 s (ByteCheckpoint, arXiv:2407.20143, table 8)."""
 
 
 class GivenUp(Exception):
@@ -88,7 +87,7 @@ class RecoverJob:
     async def _one_recovery(self) -> JobResumed:
         try:
             return await self._recover()
-        except (GivenUp, ActivityError) as error:
+        except (GivenUp, FailureError) as error:
             return await self._hand_to_person(str(error) if isinstance(error, GivenUp) else cause_of(error))
 
     async def _recover(self) -> JobResumed:
@@ -96,13 +95,17 @@ class RecoverJob:
         status = await self._hold()
         for number in range(1, BURN_IN_ROUNDS + 1):
             await self._every_node_answered()
-            report = await self._burn_in(number)
-            if passes(report.verdict) and not self._set.unanswered():
-                # What fell out until now is answered for by this resume; only what falls out after it is a reason for another.
-                self._set.read_news()
-                return await self._resume(status, report)
+            nodes = self._set.nodes()
+            report = await self._burn_in(nodes, number)
             if not passes(report.verdict):
                 await self._send_out(report, number)
+            elif nodes == self._set.nodes() and not self._set.unanswered():
+                # What fell out until now is answered for by this resume; only what falls out after it is a reason for another.
+                self._set.read_news()
+                end = await self._resume(status, nodes)
+                if end is not None:
+                    return end
+                await self._somebody_falls_out("the resume was refused for a quarantined node, and no incident speaks for it")
         raise GivenUp(f"{BURN_IN_ROUNDS} burn-ins did not end with a node set that passes")
 
     async def _hold(self) -> JobStatus:
@@ -135,29 +138,30 @@ class RecoverJob:
             raise GivenUp("; ".join(self._set.given_up))
         self._view.tell("node set", ", ".join(self._set.nodes()))
 
-    async def _burn_in(self, number: int) -> BurnInReport:
+    async def _burn_in(self, nodes: list[str], number: int) -> BurnInReport:
         """Burn in the whole node set: the gate before every resume."""
-        start = StartBurnIn(cluster=self._cluster, nodes=self._set.nodes(), reason=f"before {self._job} resumes")
-        try:
-            report: BurnInReport = await workflow.execute_child_workflow(
-                names.WORKFLOW_BURN_IN,
-                start,
-                id=names.burn_in_id(self._cluster, f"{self._job}/{self._tokens.next_name()}"),
-                parent_close_policy=ParentClosePolicy.REQUEST_CANCEL,
-                cancellation_type=ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                result_type=BurnInReport,
-                static_summary=f"burn-in {number} of {self._job}: {', '.join(self._set.nodes())}",
-            )
-        except ChildWorkflowError as error:
-            raise GivenUp(f"the burn-in failed: {cause_of(error)}") from error
+        start = StartBurnIn(cluster=self._cluster, nodes=nodes, reason=f"before {self._job} resumes")
+        report = await burn_in_child(start, self._job, f"burn-in {number} of {self._job}: {', '.join(nodes)}", self._tokens)
         self._view.tell("burn-in", f"{report.verdict.value} {report.cause} in {report.runs} runs: {'; '.join(report.because)}")
         return report
+
+    async def _somebody_falls_out(self, why: str) -> None:
+        """What stopped us is about a node whose incident may be about to speak: wait for it a little."""
+        if self._set.unanswered():
+            return
+        try:
+            await workflow.wait_condition(
+                self._set.news, timeout=INCIDENT_SPEAKS, timeout_summary="an incident speaks for the node"
+            )
+        except TimeoutError:
+            raise GivenUp(why) from None
 
     async def _send_out(self, report: BurnInReport, number: int) -> None:
         """Take the nodes that failed out of the set: each gets its own incident, which answers with another node."""
         bad = [verdict for verdict in report.nodes if verdict.verdict is Verdict.CRITICAL]
         if not bad:
-            raise GivenUp(f"the burn-in does not say which node is to blame: {report.cause}; {'; '.join(report.because)}")
+            why = f"the burn-in does not say which node is to blame: {report.cause}; {'; '.join(report.because)}"
+            await self._somebody_falls_out(why)
         for verdict in bad:
             if not await self._supplier_told(verdict):
                 await self._open_incident(verdict, number)
@@ -187,24 +191,34 @@ class RecoverJob:
             **options.MESSENGER,
         )
 
-    async def _resume(self, status: JobStatus, report: BurnInReport) -> JobResumed:
-        """Start the job once on the proven nodes, and believe it when the step counter has passed the checkpoint."""
-        token, nodes = self._tokens.next(), self._set.nodes()
-        self._resuming = True
+    async def _resume(self, status: JobStatus, nodes: list[str]) -> JobResumed | None:
+        """Start the job once on the proven nodes, and believe it when the step counter has passed the checkpoint.
+
+        None when it was refused for a node that has been quarantined meanwhile.
+        """
+        token = self._tokens.next()
         self._view.attributes(Phase="resuming")
-        await workflow.execute_activity_method(
-            JobActivities.resume_job,
-            ResumeJob(job=self._job, nodes=nodes, token=token),
-            summary=f"resume {self._job} on {', '.join(nodes)}",
-            **options.JOB,
-        )
+        try:
+            await workflow.execute_activity_method(
+                JobActivities.resume_job,
+                ResumeJob(job=self._job, nodes=nodes, token=token),
+                summary=f"resume {self._job} on {', '.join(nodes)}",
+                **options.JOB,
+            )
+        except ActivityError as error:
+            words = cause_of(error)
+            if kind_of(error) != PreconditionFailed.__name__:
+                raise
+            self._view.tell("not resumed", words)
+            return None
+        self._resuming = True
         self._view.tell("resumed", f"on {', '.join(nodes)} from checkpoint {status.checkpoint_step}")
         return await self._prove(token, status)
 
     async def _prove(self, token: str, status: JobStatus) -> JobResumed:
         moved = await workflow.execute_activity_method(
             JobActivities.await_progress,
-            AwaitProgress(job=self._job, token=token, beyond_step=status.checkpoint_step or 0, deadline_s=PROGRESS_S),
+            AwaitProgress(job=self._job, token=token, beyond_step=status.checkpoint_step or 0),
             summary=f"{self._job} steps past {status.checkpoint_step or 0}",
             **options.WATCH,
         )

@@ -16,7 +16,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError,
 
 with workflow.unsafe.imports_passed_through():
     from activities import names
-    from activities.briefing import BriefingActivities
+    from activities.briefing import Briefing, BriefingActivities
     from activities.incidents import FailedBurnIn, IncidentActivities, JobResumed, OpenIncident, StartIncident
     from activities.inventory import ResolveNode
     from activities.node import Report
@@ -83,7 +83,7 @@ class RemediateNode:
                 await workflow.wait_condition(workflow.all_handlers_finished)
                 if not self._something_new():
                     return self._report(step.outcome)
-                self._look_anew()
+                await self._look_anew()
         except (asyncio.CancelledError, FailureError) as error:
             if not is_cancelled_exception(error):
                 raise
@@ -116,12 +116,7 @@ class RemediateNode:
         incident.ui_url = known.ui_url
         incident.talk.serve(incident.cluster)
         try:
-            briefing = await workflow.execute_activity_method(
-                BriefingActivities.brief,
-                ResolveNode(cluster=incident.cluster, alias=start.node),
-                summary=f"who is {start.node}",
-                **options.LOOK_UP,
-            )
+            briefing = await self._briefing()
         except ActivityError as error:
             if workflow.info().workflow_id.startswith(names.unresolved_id(incident.cluster, "")):
                 return IncidentReport(outcome="observed", node=start.node, story=[f"no node of ours: {cause_of(error)}"])
@@ -132,6 +127,14 @@ class RemediateNode:
         incident.begin(briefing.node, briefing.record)
         incident.view.attributes(Cluster=incident.cluster, Node=briefing.node.name, Phase="opened")
         return None
+
+    async def _briefing(self) -> Briefing:
+        return await workflow.execute_activity_method(
+            BriefingActivities.brief,
+            ResolveNode(cluster=self._incident.cluster, alias=self._start.node),
+            summary=f"who is {self._start.node}",
+            **options.LOOK_UP,
+        )
 
     async def _hand_over(self, right_id: str, instance_id: str) -> IncidentReport:
         for report in self._incident.unread:
@@ -146,6 +149,7 @@ class RemediateNode:
     async def _next_step(self) -> Step:
         """Take in what was said, then decide. The decision is recorded; changed settings never disturb an open incident."""
         incident = self._incident
+        _stop_if_cancelled()
         if incident.talk.has_strays():
             await incident.talk.give_back()
         incident.read_reports()
@@ -161,26 +165,20 @@ class RemediateNode:
     def _something_new(self) -> bool:
         """Look at the inbox after the last await: what arrived during the close-out is acted on, not lost."""
         incident = self._incident
-        incident.unread = [one for one in incident.unread if not incident.is_history(one)]
+        incident.unread = [one for one in [*incident.later, *incident.unread] if not incident.is_history(one)]
+        incident.later.clear()
         return bool(incident.unread or incident.words or incident.talk.has_strays())
 
-    def _look_anew(self) -> None:
-        """Start over from the present state of the world, with the new reports."""
-        incident = self._incident
-        node, record = incident.node, incident.known.record
-        quarantined, fate = incident.known.quarantined, incident.fate
-        incident.read = []
-        incident.begin(
-            node.model_copy(update={"quarantine": incident.known.incident if quarantined else "", "fate": fate}), record
-        )
-        incident.job_resumed = None
-        incident.tell("reported again", "something was reported while closing: looking anew")
+    async def _look_anew(self) -> None:
+        """Start over from the present state of the world and of host memory, with the new reports."""
+        self._incident.start_over(await self._briefing())
 
     async def _stand_down(self) -> None:
         """Cancelled: undo what is ours and safe to undo. A node that has not passed a test stays quarantined for a person."""
         incident = self._incident
         if incident.facts is None:
             return
+        await incident.talk.withdraw_all()
         facts = incident.known
         if facts.job_told and not facts.job_answered:
             await steps.give_up_node(incident, Step(kind=StepKind.GIVE_UP_NODE, because=["the incident was cancelled"]))
@@ -277,6 +275,13 @@ class RemediateNode:
     @workflow.query(description="What the incident knows")
     def facts(self) -> Facts | None:
         return self._incident.facts
+
+
+def _stop_if_cancelled() -> None:
+    """A step that was waited for to its end hides the cancellation that came meanwhile: no further step is taken."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def first_report(start: StartIncident) -> Report | None:

@@ -14,6 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from activities import names
     from activities.briefing import BriefingActivities
     from activities.ec2 import Ec2Activities, TagNode
+    from activities.errors import NotOurs
     from activities.incidents import IncidentActivities, OpenIncident
     from activities.inventory import Node, ResolveNode
     from activities.jobs.activities import AwaitRank, JobActivities
@@ -22,7 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import options
     from workflows.cluster_talk import ClusterTalk
     from workflows.decide import bearings
-    from workflows.failures import cause_of
+    from workflows.failures import cause_of, kind_of
     from workflows.messages import Answer, Ask, AskKind, Replacement, SayHolding, StartReplacement
     from workflows.operator_view import Line, OperatorView
     from workflows.post import post
@@ -54,16 +55,17 @@ class ReplaceNode:
         """Find a spare that passes, attach it, say so, and stay until it is in use."""
         replaced = await self._identify()
         try:
-            outcome = await self._find_fit_spare(replaced)
+            outcome = await self._attached_spare(replaced)
             if outcome.spare is None:
                 return await self._end_without(outcome)
-            await self._attach(replaced, outcome.spare)
             self._ready = outcome
-            await self._say_ready(outcome)
+            if not await self._say_ready(outcome):
+                await self._undo("nobody waits for the spare any more")
+                return outcome.model_copy(update={"ready": False, "reason": "undone: nobody waits for the spare any more"})
             await self._hand_over(outcome.spare)
             return outcome
         except (asyncio.CancelledError, FailureError) as error:
-            await self._undo(cancelled=is_cancelled_exception(error))
+            await self._undo("cancelled" if is_cancelled_exception(error) else f"a step failed: {error}")
             raise
 
     async def _identify(self) -> Node:
@@ -86,7 +88,7 @@ class ReplaceNode:
         self._view.attributes(Cluster=self._cluster, Node=briefing.node.name, Job=self._start.job, Phase="replacing")
         return briefing.node
 
-    async def _find_fit_spare(self, replaced: Node) -> Replacement:
+    async def _attached_spare(self, replaced: Node) -> Replacement:
         unwanted = list(self._start.unwanted)
         reason = "no spare was asked for"
         for _ in range(SPARES_TRIED):
@@ -96,16 +98,31 @@ class ReplaceNode:
                 break
             spare = answer.spare
             self._view.tell("leased", reason)
-            result = await self._test(spare)
-            if result.verdict is Verdict.OK:
-                self._view.tell("passed", f"{spare.name}: {'; '.join(result.because)}")
+            refusal = await self._refusal(replaced, spare)
+            if not refusal:
                 return Replacement(replaced=replaced.instance_id, spare=spare, ready=True, reason=reason)
-            reason = f"{spare.name} did not pass ({result.verdict.value}): {'; '.join(result.because)}"
+            reason = refusal
             self._view.tell("refused", reason)
             unwanted.append(spare.instance_id)
             await self._talk.give_back(AskKind.SPARE)
             await self._report_spare(spare, reason)
         return Replacement(replaced=replaced.instance_id, reason=reason)
+
+    async def _refusal(self, replaced: Node, spare: Node) -> str:
+        """Test a spare and attach it; returns why it cannot be used, empty when it is attached."""
+        result = await self._test(spare)
+        if result.verdict is not Verdict.OK:
+            return f"{spare.name} did not pass ({result.verdict.value}): {'; '.join(result.because)}"
+        self._view.tell("passed", f"{spare.name}: {'; '.join(result.because)}")
+        try:
+            await self._attach(replaced, spare)
+        except ActivityError as error:
+            words = cause_of(error)
+            if kind_of(error) != NotOurs.__name__:
+                raise
+            self._attached = None
+            return f"{spare.name} belongs to somebody else now: {words}"
+        return ""
 
     def _ask(self, replaced: Node, unwanted: list[str]) -> Ask:
         return Ask(
@@ -157,13 +174,8 @@ class ReplaceNode:
         self._view.attributes(Phase="closed", Outcome="no spare")
         return outcome
 
-    async def _say_ready(self, outcome: Replacement) -> None:
-        if not self._start.incident:
-            return
-        if not await post(self._start.incident, "replacement_ready", outcome):
-            raise ApplicationError(
-                f"{self._start.incident} has ended, nobody waits for the spare", type="NotWanted", non_retryable=True
-            )
+    async def _say_ready(self, outcome: Replacement) -> bool:
+        return not self._start.incident or await post(self._start.incident, "replacement_ready", outcome)
 
     async def _hand_over(self, spare: Node) -> None:
         """Stay until a rank runs on the spare; then it is no spare any more."""
@@ -179,14 +191,14 @@ class ReplaceNode:
         self._view.tell("handed over", f"{spare.name} is a node like any other now")
         self._view.attributes(Phase="closed", Outcome="handed over")
 
-    async def _undo(self, *, cancelled: bool) -> None:
+    async def _undo(self, why: str) -> None:
         """Put the spare back into the pool, through a look by its own incident."""
         try:
             if self._attached is not None:
                 await self._detach(self._attached)
         finally:
             await self._talk.give_back(AskKind.SPARE)
-        self._view.tell("undone", "cancelled" if cancelled else "a step failed")
+        self._view.tell("undone", why)
         self._view.attributes(Phase="closed", Outcome="undone")
 
     async def _detach(self, spare: Node) -> None:

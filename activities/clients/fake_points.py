@@ -81,6 +81,11 @@ class Points:
         with self._lock:
             self._failures.append(_Failure(point, node, error, times))
 
+    def forgive(self, point: str) -> None:
+        """Let calls at a point succeed again."""
+        with self._lock:
+            self._failures = [failure for failure in self._failures if failure.point != point]
+
     def lose_answer(self, point: str, error: Exception, times: int = 1, node: str = "") -> None:
         """Make the next calls at a point happen, and their callers see only `error`: the answer was lost on its way."""
         with self._lock:

@@ -201,7 +201,7 @@ async def test_take_over_stops_everything_and_hand_back_goes_on_after_a_new_look
     handle = await no_spares.report("node-2", xid=79)
     await no_spares.told(handle, "asks a person")
     await handle.execute_update("take_over", Word(by="ann", reason="I look myself"))
-    await no_spares.told(handle, "take_over")
+    await no_spares.told(handle, "take over")
     fleet.machine("node-2").reboot()
     fleet.machine("node-2").looks_until_up = 0
     await handle.execute_update("hand_back", Word(by="ann", reason="rebooted by hand"))

@@ -131,6 +131,8 @@ class _Book:
         if ask.kind is AskKind.REPAIR_SLOT:
             limit = self._limits.max_repairs
             return "" if len(others) < limit else f"{len(others)} nodes are under repair, the limit is {limit}"
+        if ask.accused:
+            return ""
         percent = max(1, int(self._old.fleet * self._limits.max_percent_out / 100))
         limit = min(self._limits.max_nodes_out, percent)
         if len(others) < limit:

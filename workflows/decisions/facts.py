@@ -83,6 +83,7 @@ class Facts(Message):
     burn_in: Verdict | None = None
     paged: list[str] = []
     left_by_earlier: bool = False
+    inherited: bool = False
     asked_by_hand: bool = False
     asked_rung: str = ""
     asked_since: datetime | None = None

@@ -66,7 +66,7 @@ def nothing_wrong(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | 
 
 def only_observe(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     """Where the first rung is only observed, say what would be done and touch nothing."""
-    if facts.quarantined or facts.disrupted:
+    if facts.disrupted or (facts.quarantined and not facts.inherited):
         return None
     assert facts.opinion
     if facts.opinion.action in JOB_ONLY and mode_of(Action.RESTART_JOB, policy) is Mode.OBSERVE:
@@ -103,7 +103,7 @@ def restart_the_job(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step 
 
 
 def quarantine(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
-    if facts.quarantined or facts.back_in_service:
+    if facts.back_in_service or (facts.quarantined and (facts.quarantine_room or not facts.inherited)):
         return None
     if facts.storm:
         return page_and_close(facts, facts.storm, "part of a storm", "one event shows on many nodes: no node is disrupted for it")
@@ -113,6 +113,8 @@ def quarantine(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | Non
         return Step(
             kind=StepKind.ASK_LEAVE, because=["quarantine takes a node out: ask whether it is alone and whether there is room"]
         )
+    if facts.quarantined:
+        return None
     assert facts.opinion
     return Step(kind=StepKind.QUARANTINE, because=[*facts.opinion.because, "no new work on a suspect node; nothing is evicted"])
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from activities.settings import Section
 from checks.model import Action
 
 
@@ -15,12 +16,6 @@ class Mode(StrEnum):
     OBSERVE = "observe"
     APPROVE = "approve"
     ACT = "act"
-
-
-class Section(BaseModel):
-    """A section of the settings file: unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 DEFAULT_LADDERS: dict[str, list[Action]] = {
