@@ -67,7 +67,7 @@ def read_lines(lines: Iterable[str]) -> Iterator[KernelEvent]:
     unfinished: Optional[KernelEvent] = None
     left = 0
     for line in lines:
-        if unfinished and CONTINUATION.search(line):
+        if unfinished and FAULT_WORDS[0] not in line and CONTINUATION.search(line):
             unfinished = _continued(unfinished, line)
             continue
         events = parse_all(line, last_probed_gpu)

@@ -149,6 +149,14 @@ def test_an_mmu_fault_takes_its_next_two_lines_along() -> None:
     assert "FAULT_PDE" in events[0].text
 
 
+def test_an_mmu_fault_that_says_all_in_one_line_is_not_taken_for_the_rest_of_another() -> None:
+    line = (
+        "NVRM: Xid (PCI:0000:{}:00): 31, pid=4, name=python, Ch 00000030, intr 00000000. MMU Fault: ENGINE HOST0 faulted @ 0x10"
+    )
+    events = list(read_lines([line.format("1b"), line.format("1c"), line.format("1b")]))
+    assert [event.pci for event in events] == ["0000:1b:00", "0000:1c:00", "0000:1b:00"]
+
+
 def test_fabric_managers_own_log_tells_the_switch_fault() -> None:
     event = parse_line(
         "[Aug 10 2026 15:36:05] [ERROR] [tid 12] detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id "
