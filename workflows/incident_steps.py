@@ -9,13 +9,14 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from activities import names
+    from activities.errors import NotOurs
     from activities.incidents import IncidentActivities, JoinJob, NodeGivenUp, NodeIn, NodeOut
     from activities.node import CollectEvidence, NodeActivities
     from activities.quarantine import LiftQuarantine, QuarantineActivities, QuarantineNode
     from checks.model import NO_NVML_AFTER, Action
     from workflows import options
     from workflows.decisions.facts import Spare, Step
-    from workflows.failures import cause_of
+    from workflows.failures import cause_of, kind_of
     from workflows.incident import Incident
     from workflows.incident_gate import may_disrupt
     from workflows.incident_people import page
@@ -57,6 +58,8 @@ async def quarantine(incident: Incident, step: Step) -> None:
             **options.MARK,
         )
     except ActivityError as error:
+        if kind_of(error) != NotOurs.__name__:
+            raise  # it may be written or not: the step is tried again, and its leave is kept
         await incident.talk.give_back(AskKind.NODE_OUT)
         incident.learn(quarantine_room=False, refused=f"the quarantine was refused: {cause_of(error)}")
         return
@@ -74,6 +77,8 @@ async def lift_quarantine(incident: Incident) -> bool:
             **options.MARK,
         )
     except ActivityError as error:
+        if kind_of(error) != NotOurs.__name__:
+            raise
         incident.tell("left alone", cause_of(error))
         await page(incident, f"the quarantine is not ours to lift: {cause_of(error)}", "quarantine of others")
         return False

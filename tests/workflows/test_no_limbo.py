@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowUpdateFailedError
+from temporalio.common import RetryPolicy
 
 from activities import names
 from activities.clients.fake_machine import Cure, FakeFault
@@ -105,7 +105,7 @@ async def test_a_cancelled_job_recovery_tells_its_incidents_and_a_person(no_spar
 async def test_quarantine_that_cannot_be_written_waits_for_a_person_and_is_tried_again(
     no_spares: Healing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(options.MARK, "schedule_to_close_timeout", timedelta(seconds=1))
+    monkeypatch.setitem(options.MARK, "retry_policy", RetryPolicy(maximum_attempts=1))
     fleet = no_spares.fleet
     fleet.fail_next("set_tags", ProviderBusy("RequestLimitExceeded"), times=10_000)
     fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
