@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from activities import names
@@ -20,6 +21,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.cluster_holders import open_holders, silent_holders
     from workflows.decide import DecideActivities, Desk, bearings
     from workflows.decisions import cluster_book as book
+    from workflows.failures import cause_of
     from workflows.messages import (
         Ask,
         AskKind,
@@ -58,9 +60,9 @@ class Cluster:
         self._cluster = start.cluster
         self._recovering = start.state is None
         self._state = start.state or ClusterState()
-        self._asks: list[Ask] = []
-        self._back: list[GiveBack] = []
-        self._heard: list[Holding] = []
+        self._asks = list(start.asks)
+        self._back = list(start.back)
+        self._heard = list(start.heard)
         self._freezes_changed = False
         self._spares: list[Node] = []
         self._everybody: list[str] = []
@@ -72,20 +74,33 @@ class Cluster:
         """Recover if need be, then judge batch after batch."""
         known = await bearings()
         self._cluster = start.cluster or known.cluster
-        if self._recovering:
-            await self._recover(known.recovery_deadline_s)
+        while self._recovering:
+            try:
+                await self._recover(known.recovery_deadline_s)
+            except ActivityError as error:  # nothing is granted before the recovery has gone through
+                workflow.logger.error("recovering: %s", cause_of(error))
+                await workflow.sleep(QUEUE_LOOK, summary="before the recovery is tried again")
         while not self._should_carry_over():
             await self._wait_for_work()
-            await self._judge()
+            await self._work()
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        carried = ClusterStart(cluster=self._cluster, state=self._state, asks=self._asks, back=self._back, heard=self._heard)
+        workflow.continue_as_new(carried)
+
+    async def _work(self) -> None:
+        """Judge, store, answer. What fails for good is kept and tried again: nothing here may end the keeper of the books."""
+        await self._judge()
+        try:
             await self._store_freezes()
             await self._empty_outbox()
-        await workflow.wait_condition(workflow.all_handlers_finished)
-        workflow.continue_as_new(ClusterStart(cluster=self._cluster, state=self._state))
+        except ActivityError as error:
+            workflow.logger.error("kept for later: %s", cause_of(error))
+            await workflow.sleep(QUEUE_LOOK, summary="before it is tried again")
 
     def _should_carry_over(self) -> bool:
         info = workflow.info()
         full = info.is_continue_as_new_suggested() or info.get_current_history_length() > HISTORY_LIMIT
-        return full and not (self._asks or self._back or self._heard or self._freezes_changed or self._state.outbox)
+        return full and not (self._freezes_changed or self._state.outbox)
 
     async def _recover(self, deadline_s: float) -> None:
         """Ask everybody who may hold something, by their fixed ids, and read the freezes back. No holder is a first start."""
@@ -120,11 +135,15 @@ class Cluster:
         old = [grant for grant in self._state.grants if workflow.now() - grant.granted_at >= AUDIT]
         if not old:
             return
-        holders = await open_holders(self._cluster, sorted({grant.instance_id for grant in old}))
-        gone = [grant for grant in old if grant.asker not in holders]
-        if gone:
-            await self._see_fleet()
-            self._state = book.release_gone(self._state, gone, self._leased)
+        try:
+            holders = await open_holders(self._cluster, sorted({grant.instance_id for grant in old}))
+            gone = [grant for grant in old if grant.asker not in holders]
+            if gone:
+                await self._see_fleet()
+        except ActivityError as error:  # not seen to be gone: everything stays booked
+            workflow.logger.error("holders could not be looked for: %s", cause_of(error))
+            return
+        self._state = book.release_gone(self._state, gone, self._leased)
 
     async def _judge(self) -> None:
         """Book what came back first, then judge the queue and the new asks."""
@@ -137,7 +156,7 @@ class Cluster:
             return
         stale = workflow.now() - self._fleet_seen > FLEET_AGE
         if stale or any(ask.kind is AskKind.SPARE for ask in asks):
-            await self._see_fleet()
+            await self._see_fleet_if_possible()
         judged = await workflow.execute_local_activity_method(
             DecideActivities.judge_asks,
             Desk(state=self._state, asks=asks, spares=self._spares, now_iso=workflow.now().isoformat()),
@@ -149,6 +168,12 @@ class Cluster:
         self._state = book.give_back(judged.state, withdrawn).model_copy(
             update={"outbox": outbox, "freezes": self._state.freezes}
         )
+
+    async def _see_fleet_if_possible(self) -> None:
+        try:
+            await self._see_fleet()
+        except ActivityError as error:  # the old view stands; a spare that is gone is refused when it is tested
+            workflow.logger.error("the fleet could not be seen: %s", cause_of(error))
 
     async def _see_fleet(self) -> None:
         seen = await workflow.execute_activity_method(
@@ -179,13 +204,14 @@ class Cluster:
     async def _store_freezes(self) -> None:
         if not self._freezes_changed:
             return
-        self._freezes_changed = False
+        stored = self._state.freezes
         await workflow.execute_activity_method(
             HostMemoryActivities.save_freezes,
-            SaveFreezes(cluster=self._cluster, freezes=self._state.freezes),
+            SaveFreezes(cluster=self._cluster, freezes=stored),
             summary="keep the freezes in host memory",
             **options.LOOK_UP,
         )
+        self._freezes_changed = stored != self._state.freezes
 
     @workflow.signal(description="A workflow asks for leave, a slot or a spare")
     def ask(self, ask: Ask) -> None:
@@ -220,6 +246,12 @@ class Cluster:
         self._state = book.thaw(self._state, asked.scope)
         self._freezes_changed = True
         return f"{asked.scope} is thawed" if known else f"{asked.scope} was not frozen"
+
+    @thaw.validator
+    def thaw_waits_for_the_recovery(self, asked: ThawRequest) -> None:
+        """While the freezes are still being read back, a thaw would be undone by them."""
+        if self._recovering:
+            raise ValueError("the keeper of the books is recovering; try again in a minute")
 
     @workflow.query(description="The books")
     def overview(self) -> Overview:

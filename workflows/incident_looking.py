@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
+    from activities.ec2 import Ec2Activities, InspectInstance
     from activities.jobs.activities import FindJob, FoundJob, JobActivities
     from activities.jobs.protocol import JobState
     from activities.node import Examination, Examine, NodeActivities, Opinion
     from checks.model import Action, Confidence, Verdict
     from workflows import options
     from workflows.decisions.facts import Step
+    from workflows.failures import cause_of
     from workflows.incident import Incident
 
 
 async def examine(incident: Incident, step: Step) -> None:
     """Look at the node, and at the first look find the job that holds it."""
+    if step.deadline_s:
+        await workflow.sleep(step.deadline_s, summary=f"before {incident.node.name} is looked at again")
     first = incident.known.opinion is None
     looking = look(incident, "confirm what was reported")
     if first:
@@ -26,6 +31,8 @@ async def examine(incident: Incident, step: Step) -> None:
             incident.learn(job=found.status.job, job_running=found.status.state is JobState.RUNNING)
     else:
         seen = await looking
+    if not seen.reachable:
+        incident.learn(second_signal=await _second_signal(incident))
     opinion = opinion_of(incident, seen)
     unread = incident.known.unreadable_probes + 1 if seen.verdict is Verdict.UNKNOWN else 0
     before = incident.known.opinion
@@ -60,6 +67,27 @@ def opinion_of(incident: Incident, seen: Examination) -> Opinion:
         confidence=Confidence.HIGH,
         because=[failed.what or "it failed the burn-in of its group", "its own checks pass: only a group run shows this fault"],
     )
+
+
+async def _second_signal(incident: Incident) -> str:
+    """Ask EC2 and the job about a node that does not answer us; returns what else says that it is ill, empty if nothing does."""
+    try:
+        status = await workflow.execute_activity_method(
+            Ec2Activities.instance_status,
+            InspectInstance(node=incident.node),
+            summary=f"what EC2 says of {incident.node.name}",
+            **options.LOOK_UP,
+        )
+    except ActivityError as error:
+        incident.tell("second signal", f"EC2 cannot tell: {cause_of(error)}")
+        return ""
+    if status.state != "running":
+        return f"EC2 says {status.state}"
+    if "impaired" in (status.system, status.instance):
+        return f"EC2 status checks: system {status.system}, instance {status.instance}"
+    if incident.known.job and not incident.known.job_running:
+        return f"{incident.known.job}, which has it in its node set, has stopped"
+    return ""
 
 
 async def _find_job(incident: Incident) -> FoundJob:

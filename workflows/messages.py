@@ -119,10 +119,13 @@ class ClusterState(Message):
 
 
 class ClusterStart(Message):
-    """Input of Cluster. Without `state` it is recovering."""
+    """Input of Cluster. Without `state` it is recovering. The lists are messages that were not worked off before a new run."""
 
     cluster: str = ""
     state: ClusterState | None = None
+    asks: list[Ask] = []
+    back: list[GiveBack] = []
+    heard: list[Holding] = []
 
 
 class Overview(Message):
@@ -153,12 +156,11 @@ class Replacement(Message):
 
 
 class StartBurnIn(Message):
-    """Input of BurnIn: the nodes by any alias, and good nodes that may serve as partners."""
+    """Input of BurnIn: the nodes of the group, by any alias."""
 
     cluster: str = ""
     nodes: list[str]
     reason: str = "asked for by hand"
-    key: str = ""
 
 
 class NodeVerdict(Message):

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
 
@@ -59,16 +61,16 @@ class RemediateNode:
     """Heal one node, safely, and show why."""
 
     @workflow.init
-    def __init__(self, start: StartIncident) -> None:
-        self._incident = Incident(start)
-        self._start = start
-        first = first_report(start)
-        if first is not None:
-            self._incident.hear(first)
+    def __init__(self, given: Any = None) -> None:
+        self._start, self._bad_input = read_start(given)
+        self._incident = Incident(self._start)
+        self._incident.hear(first_report(self._start))
 
     @workflow.run
-    async def run(self, start: StartIncident) -> IncidentReport:
+    async def run(self, given: Any = None) -> IncidentReport:
         """Take steps until the policy says close and nothing new has been reported meanwhile."""
+        if self._bad_input:
+            raise ApplicationError(self._bad_input, type="BadInput", non_retryable=True)
         elsewhere = await self._identify()
         if elsewhere is not None:
             return elsewhere
@@ -284,7 +286,20 @@ def _stop_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-def first_report(start: StartIncident) -> Report | None:
+def read_start(given: Any) -> tuple[StartIncident, str]:
+    """Read the input of a start, which a person may have typed; returns what is wrong with it too.
+
+    Taken as it comes, because an input that cannot be decoded would fail task after task under the node's own id, and reports of
+    machines would join what can never answer.
+    """
+    try:
+        return StartIncident.model_validate(given), ""
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(str(part) for part in one['loc']) or 'input'}: {one['msg']}" for one in error.errors())
+        return StartIncident(node=""), f'the input is one JSON object such as {{"node": "node-2", "xid": 79}}; {problems}'
+
+
+def first_report(start: StartIncident) -> Report:
     """Return the report that came with the start. A start by hand may be just a node, or a node and an XID."""
     if start.report is not None:
         return start.report

@@ -46,6 +46,7 @@ def write_settings(folder: Path, options: LabOptions, ui_url: str) -> Path:
             "mode": "act",
             "boot_deadline_s": 60.0,
             "settling_s": 1.0,
+            "look_again_s": 1.0,
             "evidence_deadline_s": 20.0,
             "retest_deadline_s": 120.0,
             "replace_deadline_s": 120.0,

@@ -9,6 +9,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, Wor
 
 from activities import names
 from activities.clients.fake_machine import Cure, FakeFault
+from activities.ec2 import InstanceStatus
 from activities.errors import ProviderBusy
 from tests.workflows.healing import Healing, healing
 from tests.workflows.test_trials import APPROVE_REBOOT, reset_to_the_start
@@ -171,3 +172,34 @@ async def test_at_the_default_limits_a_burn_in_that_finds_a_second_node_does_not
         slow = await cluster.incident_of("node-4").result()
         assert (report.outcome, slow.outcome) == ("resolved", "resolved")
         assert sorted(fleet.job.status("train").nodes) == ["node-1", "node-3", "spare-1", "spare-2"]
+
+
+@pytest.mark.parametrize("odd", ["node-2", {"nodes": ["node-2"]}, 7, None])
+async def test_a_start_with_an_odd_input_ends_and_the_next_report_is_acted_on(no_spares: Healing, odd: object) -> None:
+    fleet = no_spares.fleet
+    workflow_id = no_spares.incident_of("node-2").id
+    handle = await no_spares.client.start_workflow(
+        names.WORKFLOW_REMEDIATE_NODE, odd, id=workflow_id, task_queue=names.QUEUE_WORKFLOWS
+    )
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
+    assert (await (await no_spares.report("node-2", xid=79)).result()).outcome == "resolved"
+
+
+async def test_a_node_that_only_we_cannot_reach_is_not_rebooted(cluster: Healing) -> None:
+    fleet = cluster.fleet
+    fleet.inject("spare-1", FakeFault(unreachable=True))
+    well = InstanceStatus(state="running", system="ok", instance="ok")
+    fleet.ec2.statuses[fleet.node("spare-1").instance_id] = well
+    handle = await cluster.report("spare-1", what="the sweep cannot reach it")
+    for look in range(1, 3):
+        await cluster.until(lambda look=look: looked(cluster, look))  # type: ignore[misc]
+        await cluster.env.fast_forward(handle, 30)
+    await cluster.told(handle, "asks a person")
+    assert (fleet.count("reboot"), fleet.count("run.quarantine_write")) == (0, 0)
+
+
+async def looked(cluster: Healing, times: int) -> bool:
+    """Whether EC2 was asked for its second opinion so often."""
+    return cluster.fleet.count("status") >= times

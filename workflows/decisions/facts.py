@@ -53,6 +53,7 @@ class Facts(Message):
     opinion: Opinion | None = None
     examination: Examination | None = None
     unreadable_probes: int = 0
+    second_signal: str = ""
     disrupted: bool = False
     fault_gone: bool = False
     quarantine_room: bool = False

@@ -34,10 +34,18 @@ def look_first(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | Non
     unread = facts.examination.verdict is Verdict.UNKNOWN
     if unread and not facts.disrupted and facts.unreadable_probes < policy.confirm_attempts:
         count = f"look {facts.unreadable_probes + 1} of {policy.confirm_attempts}"
-        return Step(
-            kind=StepKind.EXAMINE, because=[f"the node could not be read ({count}): unknown is neither healthy nor broken"]
-        )
+        because = [f"the node could not be read ({count}): unknown is neither healthy nor broken"]
+        return Step(kind=StepKind.EXAMINE, because=because, deadline_s=policy.look_again_s)
     return None
+
+
+def only_we_cannot_reach_it(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    """That we do not reach a node is one signal. Without a second one it may be our way to it that is broken."""
+    seen = facts.examination
+    if seen is None or seen.reachable or facts.disrupted or facts.second_signal or facts.approved:
+        return None
+    why = f"{facts.node.name} does not answer us ({seen.why_unreachable}), but EC2 and the job see nothing wrong with it"
+    return ask(facts, policy, why, "unreachable for us alone")
 
 
 def left_by_earlier(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:

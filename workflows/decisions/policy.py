@@ -24,6 +24,7 @@ RUNBOOK: tuple[Guard, ...] = (
     before.left_by_earlier,
     before.nothing_wrong,
     before.only_observe,
+    before.only_we_cannot_reach_it,
     before.for_people,
     before.restart_the_job,
     before.quarantine,

@@ -87,6 +87,9 @@ class PolicySettings(Section):
     person_deadline_s: float = Field(
         604800.0, description="How long an incident waits for a person before it ends as escalated. Hotspare default: a week"
     )
+    look_again_s: float = Field(
+        20.0, description="Between looks at a node that cannot be read. Hotspare default: longer than a dropped connection"
+    )
     confirm_attempts: int = Field(3, description="Probes of an unreadable node before it counts as unreachable. Hotspare default")
 
 
