@@ -20,23 +20,16 @@ with workflow.unsafe.imports_passed_through():
     from activities.inventory import Node
     from activities.node import Report
     from checks.model import Action, Verdict
+    from workflows.circles import CIRCLES, CIRCLES_WAIT_S, Circles
     from workflows.cluster_talk import ClusterTalk
     from workflows.decisions.facts import Facts, Spare, Step, StepKind
     from workflows.messages import Ask, AskKind, Replacement, Word
     from workflows.operator_view import OperatorView
+    from workflows.report_words import describe, report_key
     from workflows.tokens import Tokens
 
 REPORTS_SHOWN = 20
 """Different reports whose text is kept; further ones are counted. Hotspare default: history stays readable in a flood."""
-
-CIRCLES = 3
-"""How often a step may change nothing before a person is asked. Hotspare default: twice can be bad luck."""
-
-CIRCLES_WAIT_S = 1800.0
-"""Seconds until a step that changed nothing is tried again unasked. Hotspare default: as an unanswered question."""
-
-WAITS = (StepKind.ASK_PERSON, StepKind.AWAIT_JOB, StepKind.EXAMINE, StepKind.ASK_LEAVE, StepKind.CLOSE)
-"""Steps that wait for the world outside, and so may come again with nothing changed."""
 
 
 class Incident:
@@ -69,8 +62,7 @@ class Incident:
         self.strike = False
         self.ui_url = ""
         self.last_boot_id = ""
-        self._last_step = ""
-        self._circles = 0
+        self._circles = Circles()
         self.booted_at: str = ""
 
     @property
@@ -143,16 +135,11 @@ class Incident:
 
     def unless_in_circles(self, step: Step) -> Step:
         """Return the step, or a question to a person when it was taken before and has changed no fact."""
-        facts = self.known.model_dump_json(exclude={"now", "examination", "unreadable_probes"})
-        mark = f"{step.kind}/{step.rung}/{facts}"
-        self._circles = self._circles + 1 if mark == self._last_step else 0
-        self._last_step = mark
-        if step.kind in WAITS or self._circles < CIRCLES:
+        if not self._circles.closes(step, self.known):
             return step
-        self._circles = 0
-        self.learn(stuck=f"{step.kind.value} was tried {CIRCLES} times and changed nothing")
-        because = [self.known.stuck, *step.because]
-        return Step(kind=StepKind.ASK_PERSON, because=because, page="going in circles", deadline_s=CIRCLES_WAIT_S)
+        why = f"{step.kind.value} was tried {CIRCLES} times and changed nothing"
+        self.learn(stuck=why)
+        return Step(kind=StepKind.ASK_PERSON, because=[why, *step.because], page="going in circles", deadline_s=CIRCLES_WAIT_S)
 
     def ask(self, kind: AskKind) -> Ask:
         """Return a request to Cluster for this node."""
@@ -277,21 +264,3 @@ class Incident:
             words = f"resumed at step {end.step}" if end.resumed else f"not resumed: {end.reason}"
             self.learn(job_done=True, job_outcome=words)
             self.lost_minutes = end.lost_minutes
-
-
-def report_key(report: Report) -> str:
-    """Return what makes two reports the same one."""
-    if report.key:
-        return report.key
-    return "/".join(
-        str(part)
-        for part in (report.source, report.xid, report.sxid, report.what, report.gpu.uuid or report.gpu.pci, report.seen_at)
-    )
-
-
-def describe(report: Report) -> str:
-    """Return a report in one line."""
-    code = f"XID {report.xid}" if report.xid is not None else f"SXid {report.sxid}" if report.sxid is not None else ""
-    gpu = report.gpu.pci or report.gpu.uuid or ("" if report.gpu.index is None else f"GPU {report.gpu.index}")
-    said = " ".join(part for part in (code, gpu, report.what or report.raw) if part) or "look at this node"
-    return f"{report.source}: {'resolved: ' if report.resolved else ''}{said}"

@@ -19,7 +19,6 @@ with workflow.unsafe.imports_passed_through():
     from activities.jobs.activities import AwaitProgress, HoldJob, JobActivities, ResumeJob
     from activities.jobs.protocol import JobStatus
     from activities.node import Report
-    from activities.notify import NotifyActivities, Page
     from checks.model import Verdict
     from workflows import options
     from workflows.burning_in import burn_in_child
@@ -27,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.decisions.gates import passes
     from workflows.decisions.node_set import NodeSet
     from workflows.failures import cause_of, kind_of
+    from workflows.job_page import page_about_job
     from workflows.messages import BurnInReport, NodeVerdict, StartBurnIn, StartRecovery
     from workflows.operator_view import Line, OperatorView
     from workflows.post import post
@@ -240,24 +240,11 @@ class RecoverJob:
 
     async def _hand_to_person(self, why: str) -> JobResumed:
         self._view.tell("with a person", why)
-        page = Page(
-            key=f"{self._tokens.run}/given-up/{self._tokens.next()}",
-            incident=workflow.info().workflow_id,
-            node=self._job,
-            title=f"{self._job} {'was resumed and does not progress' if self._resuming else 'stays held'}",
-            why=[why],
-            next_commands=self._next_commands(),
-        )
-        try:
-            await workflow.execute_activity_method(NotifyActivities.page, page, summary=f"page: {self._job}", **options.PAGE)
-        except ActivityError as error:
-            self._view.tell("page failed", cause_of(error))
+        state = "was resumed and does not progress" if self._resuming else "stays held"
+        problem = await page_about_job(self._job, state, why, self._set, f"{self._tokens.run}/given-up/{self._tokens.next()}")
+        if problem:
+            self._view.tell("page failed", problem)
         return JobResumed(job=self._job, resumed=False, reason=why)
-
-    def _next_commands(self) -> list[str]:
-        nodes = self._set.nodes()
-        commands = ["hotspare status", *(f"hotspare why {name}" for name in self._set.nodes_out())]
-        return [*commands, f"hotspare burn-in {' '.join(nodes)}"] if nodes else commands
 
     async def _tell_incidents(self, end: JobResumed) -> None:
         for incident in self._set.settle():

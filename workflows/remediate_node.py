@@ -12,15 +12,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from activities import names
-    from activities.briefing import Briefing, BriefingActivities
-    from activities.incidents import FailedBurnIn, IncidentActivities, JobResumed, OpenIncident, StartIncident
-    from activities.inventory import ResolveNode
+    from activities.incidents import FailedBurnIn, JobResumed
     from activities.node import Report
     from checks.model import Action
     from workflows import incident_closing as closing
@@ -30,10 +26,11 @@ with workflow.unsafe.imports_passed_through():
     from workflows import incident_replacing as replacing
     from workflows import incident_steps as steps
     from workflows import options
-    from workflows.decide import DecideActivities, bearings
+    from workflows.decide import DecideActivities
     from workflows.decisions.facts import Facts, Step, StepKind
     from workflows.failures import cause_of
     from workflows.incident import Incident
+    from workflows.incident_opening import briefing_of, first_report, identify, read_start
     from workflows.messages import Answer, IncidentReport, Replacement, SayHolding, Word
     from workflows.operator_view import Line
 
@@ -71,7 +68,7 @@ class RemediateNode:
         """Take steps until the policy says close and nothing new has been reported meanwhile."""
         if self._bad_input:
             raise ApplicationError(self._bad_input, type="BadInput", non_retryable=True)
-        elsewhere = await self._identify()
+        elsewhere = await identify(self._incident, self._start)
         if elsewhere is not None:
             return elsewhere
         try:
@@ -109,45 +106,6 @@ class RemediateNode:
             self._incident.learn(stuck=words)
             self._incident.tell("stuck", words)
 
-    async def _identify(self) -> IncidentReport | None:
-        """Find the node behind the alias. A run under another id hands its report over and ends, saying where."""
-        incident, start = self._incident, self._start
-        known = await bearings()
-        incident.cluster = start.cluster or known.cluster
-        incident.view.attributes_on = known.attributes
-        incident.ui_url = known.ui_url
-        incident.talk.serve(incident.cluster)
-        try:
-            briefing = await self._briefing()
-        except ActivityError as error:
-            if workflow.info().workflow_id.startswith(names.unresolved_id(incident.cluster, "")):
-                return IncidentReport(outcome="observed", node=start.node, story=[f"no node of ours: {cause_of(error)}"])
-            raise ApplicationError(cause_of(error), type="UnknownNode", non_retryable=True) from error
-        right_id = names.incident_id(incident.cluster, briefing.node.instance_id)
-        if workflow.info().workflow_id != right_id:
-            return await self._hand_over(right_id, briefing.node.instance_id)
-        incident.begin(briefing.node, briefing.record)
-        incident.view.attributes(Cluster=incident.cluster, Node=briefing.node.name, Phase="opened")
-        return None
-
-    async def _briefing(self) -> Briefing:
-        return await workflow.execute_activity_method(
-            BriefingActivities.brief,
-            ResolveNode(cluster=self._incident.cluster, alias=self._start.node),
-            summary=f"who is {self._start.node}",
-            **options.LOOK_UP,
-        )
-
-    async def _hand_over(self, right_id: str, instance_id: str) -> IncidentReport:
-        for report in self._incident.unread:
-            await workflow.execute_activity_method(
-                IncidentActivities.open_incident,
-                OpenIncident(cluster=self._incident.cluster, instance_id=instance_id, report=report),
-                summary=f"hand the report over to {right_id}",
-                **options.MESSENGER,
-            )
-        return IncidentReport(outcome="handed over", node=instance_id, story=[f"the incident of this node is {right_id}"])
-
     async def _next_step(self) -> Step:
         """Take in what was said, then decide. The decision is recorded; changed settings never disturb an open incident."""
         incident = self._incident
@@ -173,7 +131,7 @@ class RemediateNode:
 
     async def _look_anew(self) -> None:
         """Start over from the present state of the world and of host memory, with the new reports."""
-        self._incident.start_over(await self._briefing())
+        self._incident.start_over(await briefing_of(self._incident.cluster, self._start.node))
 
     async def _stand_down(self) -> None:
         """Cancelled: undo what is ours and safe to undo. A node that has not passed a test stays quarantined for a person."""
@@ -284,23 +242,3 @@ def _stop_if_cancelled() -> None:
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
-
-
-def read_start(given: Any) -> tuple[StartIncident, str]:
-    """Read the input of a start, which a person may have typed; returns what is wrong with it too.
-
-    Taken as it comes, because an input that cannot be decoded would fail task after task under the node's own id, and reports of
-    machines would join what can never answer.
-    """
-    try:
-        return StartIncident.model_validate(given), ""
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(str(part) for part in one['loc']) or 'input'}: {one['msg']}" for one in error.errors())
-        return StartIncident(node=""), f'the input is one JSON object such as {{"node": "node-2", "xid": 79}}; {problems}'
-
-
-def first_report(start: StartIncident) -> Report:
-    """Return the report that came with the start. A start by hand may be just a node, or a node and an XID."""
-    if start.report is not None:
-        return start.report
-    return Report(source="hand", xid=start.xid, what=start.what)
