@@ -1,8 +1,27 @@
-"""Says what is wrong with a node: weighs kernel events, readings and reports by fixed rules. Pure: it reads and does nothing."""
+"""Says what is wrong with a node: weighs kernel events, readings and reports by fixed rules; tells storms from single faults.
+
+It does nothing to any node; only `FleetLogs` reads, from streams that it is handed.
+"""
 
 from checks.diagnosis.candidates import assess_among
 from checks.diagnosis.diagnose import diagnose
-from checks.diagnosis.evidence import Current, current_events
+from checks.diagnosis.evidence import Current, current_events, describe
 from checks.diagnosis.facts import Hardware, ReportedFault, Timing
+from checks.diagnosis.fleet_logs import FleetLogs, Recommendation
+from checks.diagnosis.storms import Sighting, Storm, find_storms
 
-__all__ = ["Current", "Hardware", "ReportedFault", "Timing", "assess_among", "current_events", "diagnose"]
+__all__ = [
+    "Current",
+    "FleetLogs",
+    "Hardware",
+    "Recommendation",
+    "ReportedFault",
+    "Sighting",
+    "Storm",
+    "Timing",
+    "assess_among",
+    "current_events",
+    "describe",
+    "diagnose",
+    "find_storms",
+]

@@ -119,7 +119,7 @@ def _apart(earlier: KernelEvent, later: KernelEvent) -> bool:
 def _burst(group: list[KernelEvent], seen: _Seen) -> Burst:
     distinct: dict[object, KernelEvent] = {}
     for event in group:
-        distinct.setdefault(_identity(event), event)
+        distinct.setdefault(identity(event), event)
     codes = {event.code: event for event in reversed(group) if event.kind == "xid"}
     causes: list[KernelEvent] = []
     consequences: list[KernelEvent] = []
@@ -129,7 +129,7 @@ def _burst(group: list[KernelEvent], seen: _Seen) -> Burst:
     return Burst(canonical(group[0].pci), tuple(causes), tuple(consequences), len(group))
 
 
-def _identity(event: KernelEvent) -> object:
+def identity(event: KernelEvent) -> object:
     """What makes two lines of a burst the same fault: the wording of 154, 64 and SXid lines matters, a repeat does not."""
     return (event.kind, event.code, event.signal, event.severity.lower(), event.link, event.recovery_to, _retells(event))
 
