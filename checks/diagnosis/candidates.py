@@ -21,7 +21,20 @@ FINDING_CLASSES = {
     "pci_dead": "gpu_lost",
     "nvml_hung": "reboot_needed",
     "row_remap_failure": "memory_exhausted",
+    "row_remap_limit": "memory_exhausted",
+    "memory_unrepairable": "memory_exhausted",
+    "sram_threshold": "memory_exhausted",
+    "retired_pages": "memory_exhausted",
     "row_remap_pending": "reset_needed",
+    "repair_pending": "reset_needed",
+    "page_retirement_pending": "reset_needed",
+    "ecc_sram_uncorrected": "reset_needed",
+    "nvlink_down": "link",
+    "nvlink_recovery_failed": "link",
+    "fabric": "fabric",
+    "pcie_link": "reboot_needed",
+    "pcie_fatal": "reboot_needed",
+    "ecc_mode": "configuration",
     "driver_mismatch": "configuration",
 }
 """Fault class of each check that can accuse by itself. A recovery action's class follows from the action it asks for."""
@@ -37,13 +50,16 @@ RECOVERY_CLASSES = {
 SECOND_SIGNALS = {
     "gpu_lost": ("gpu_count", "gpu_lost", "pci_dead", "nvml_hung"),
     "gsp_hang": ("nvml_hung", "recovery_action"),
-    "memory_exhausted": ("row_remap_failure",),
-    "memory_uncorrectable": ("ecc_uncorrected", "row_remap_pending", "row_remap_failure", "recovery_action"),
-    "memory_contained": ("ecc_uncorrected", "row_remap_pending"),
-    "reset_needed": ("recovery_action", "row_remap_pending", "gpu_lost"),
+    "memory_exhausted": ("row_remap_failure", "row_remap_limit", "memory_unrepairable"),
+    "memory_uncorrectable": (
+        *("ecc_uncorrected", "ecc_sram_uncorrected", "sram_threshold"),
+        *("row_remap_pending", "row_remap_failure", "recovery_action"),
+    ),
+    "memory_contained": ("ecc_uncorrected", "ecc_sram_uncorrected", "row_remap_pending"),
+    "reset_needed": ("recovery_action", "row_remap_pending", "repair_pending", "gpu_lost"),
     "reboot_needed": ("recovery_action", "gpu_lost", "gpu_count", "nvml_hung"),
-    "link": ("recovery_action",),
-    "fabric": ("recovery_action",),
+    "link": ("recovery_action", "nvlink_down", "nvlink_recovery_failed", "nvlink_errors"),
+    "fabric": ("recovery_action", "fabric", "nvlink_down"),
 }
 """Which readings are a second, independent signal for a fault class that the kernel log accuses of."""
 

@@ -10,12 +10,11 @@ import os
 import select
 import signal
 import time
-from typing import Any, Callable, Optional
+from typing import Optional
 
-from checks.probes.readings import ERROR, LOST, NOT_SUPPORTED, OK, GpuReadings, NvmlState, Reading, state_from_json
-
-RECOVERY_ACTION_FIELD = 230
-"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION. Source: nvml.h; drivers before 565 do not have it."""
+from checks.probes.nvml_readings import read_gpu, text
+from checks.probes.nvml_tags import take
+from checks.probes.readings import NvmlState, state_from_json
 
 
 def read_nvml(deadline_s: float) -> NvmlState:
@@ -92,61 +91,7 @@ def _read() -> NvmlState:
         return NvmlState(outcome, f"NVML does not start: {error}")
     try:
         count = int(pynvml.nvmlDeviceGetCount())
-        driver = _reading(pynvml, lambda: _text(pynvml.nvmlSystemGetDriverVersion())).text()
-        return NvmlState("read", driver_version=driver, gpus=tuple(_gpu(pynvml, index) for index in range(count)))
+        driver = take(pynvml, lambda: text(pynvml.nvmlSystemGetDriverVersion())).text()
+        return NvmlState("read", driver_version=driver, gpus=tuple(read_gpu(pynvml, index) for index in range(count)))
     except pynvml.NVMLError as error:
         return NvmlState("error", f"NVML does not count its GPUs: {error}")
-
-
-def _gpu(nvml: Any, index: int) -> GpuReadings:
-    handle = _reading(nvml, lambda: nvml.nvmlDeviceGetHandleByIndex(index))
-    if handle.state != OK:
-        return GpuReadings(index, {"handle": Reading(handle.state, detail=handle.detail)})
-    gpu = handle.value
-    uncorrected = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
-    asked: dict[str, Callable[[], Any]] = {
-        "handle": lambda: True,
-        "uuid": lambda: _text(nvml.nvmlDeviceGetUUID(gpu)),
-        "serial": lambda: _text(nvml.nvmlDeviceGetSerial(gpu)),
-        "name": lambda: _text(nvml.nvmlDeviceGetName(gpu)),
-        "pci": lambda: _text(nvml.nvmlDeviceGetPciInfo(gpu).busId),
-        "memory_total_bytes": lambda: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total),
-        "memory_used_bytes": lambda: int(nvml.nvmlDeviceGetMemoryInfo(gpu).used),
-        "ecc_uncorrected_volatile": lambda: int(nvml.nvmlDeviceGetTotalEccErrors(gpu, uncorrected, nvml.NVML_VOLATILE_ECC)),
-        "ecc_uncorrected_aggregate": lambda: int(nvml.nvmlDeviceGetTotalEccErrors(gpu, uncorrected, nvml.NVML_AGGREGATE_ECC)),
-        "remapped_rows": lambda: [int(number) for number in nvml.nvmlDeviceGetRemappedRows(gpu)],
-        "recovery_action": lambda: _field(nvml, gpu, RECOVERY_ACTION_FIELD),
-        "temperature_c": lambda: int(nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
-        "clocks_event_reasons": lambda: int(nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)),
-        "process_ids": lambda: [int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)],
-    }
-    return GpuReadings(index, {name: _reading(nvml, ask) for name, ask in asked.items()})
-
-
-def _reading(nvml: Any, ask: Callable[[], Any]) -> Reading:
-    """Take one reading and tag it. Whatever goes wrong in the library is told apart, and never taken for zero."""
-    try:
-        return Reading(OK, ask())
-    except nvml.NVMLError as error:
-        unsupported = (
-            nvml.NVML_ERROR_NOT_SUPPORTED,
-            nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-            nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-        )
-        state = LOST if error.value == nvml.NVML_ERROR_GPU_IS_LOST else NOT_SUPPORTED if error.value in unsupported else ERROR
-        return Reading(state, detail=str(error))
-    except Exception as error:
-        # ctypes and old libraries fail in many ways of their own; one reading must not cost the others.
-        return Reading(ERROR, detail=f"{type(error).__name__}: {error}")
-
-
-def _field(nvml: Any, gpu: Any, number: int) -> int:
-    value = nvml.nvmlDeviceGetFieldValues(gpu, [number])[0]
-    if value.nvmlReturn != 0:
-        raise nvml.NVMLError(value.nvmlReturn)
-    return int(value.value.uiVal)
-
-
-def _text(value: Any) -> str:
-    """Older versions of the bindings give bytes."""
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

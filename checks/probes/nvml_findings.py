@@ -1,17 +1,29 @@
-"""Judges what NVML says of the GPUs: lost, remapped rows, recovery action, error counters, clocks."""
+"""Judges what NVML says of the GPUs: lost, unreadable, asking to be recovered; and what memory, links and condition say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from checks.catalog import assess_recovery
 from checks.model import Action, Finding, GpuRef, Verdict
 from checks.pci_address import canonical
-from checks.probes.readings import ERROR, LOST, OK, GpuReadings, NvmlState
+from checks.probes.nvml_condition_findings import judge_condition
+from checks.probes.nvml_link_findings import judge_links
+from checks.probes.nvml_memory_findings import judge_memory
+from checks.probes.readings import ERROR, LOST, NO_PERMISSION, OK, GpuReadings, NvmlState, Reading
 
-BAD_CLOCK_REASONS = {0x8: "hardware slowdown", 0x40: "hardware thermal slowdown", 0x80: "power brake"}
-"""Clocks event reasons that are faults under load; all other bits are normal or not known. Source: nvml.h."""
+MUST_ANSWER = frozenset(
+    {
+        *("handle", "uuid", "serial", "name", "pci", "memory_total_bytes", "memory_used_bytes", "process_ids"),
+        *("ecc_uncorrected_volatile", "ecc_uncorrected_aggregate", "ecc_mode", "remapped_rows", "repair_pending"),
+        *("recovery_action", "temperature_c", "clocks_event_reasons"),
+    }
+)
+"""Readings that a GPU in order can give or does not support: one of them failed leaves the GPU's state unknown.
+
+A GPU in a bad state fails at its memory counters first. Source: NVIDIA GPU memory error management guide; Hotspare default.
+"""
 
 
 def gpu_ref(gpu: GpuReadings) -> GpuRef:
@@ -20,15 +32,15 @@ def gpu_ref(gpu: GpuReadings) -> GpuRef:
     return GpuRef(gpu.index, gpu.get("uuid").text(), canonical(pci) if pci else "", gpu.get("serial").text())
 
 
-def judge_nvml(state: NvmlState, at: float) -> list[Finding]:
-    """Return the findings of one look at NVML; `at` is its Unix time."""
+def judge_nvml(state: NvmlState, at: float, uptime_s: Optional[float] = None) -> list[Finding]:
+    """Return the findings of one look at NVML; `at` is its Unix time, `uptime_s` how long the node is up."""
     if state.outcome != "read":
         return [_unread(state, at)]
-    findings = [finding for gpu in state.gpus for finding in _judge_gpu(gpu, at)]
+    findings = [finding for gpu in state.gpus for finding in _judge_gpu(gpu, state.gpus, at, uptime_s)]
     summary = f"{len(state.gpus)} GPUs answer, driver {state.driver_version or 'not known'}"
     lost = [finding for finding in findings if finding.check in ("gpu_lost", "unreadable")]
     if not lost:
-        findings.append(Finding("nvml", Verdict.OK, summary, seen_at=at))
+        findings.append(Finding("nvml", Verdict.OK, summary, _unanswered(state), at))
     return findings + _all_in_order(state, findings, at)
 
 
@@ -40,71 +52,61 @@ def _unread(state: NvmlState, at: float) -> Finding:
     return Finding("nvml", Verdict.UNKNOWN, f"the GPUs could not be read: {state.detail}", state.outcome, at)
 
 
-def _judge_gpu(gpu: GpuReadings, at: float) -> Iterable[Finding]:
+def _judge_gpu(gpu: GpuReadings, peers: Sequence[GpuReadings], at: float, uptime_s: Optional[float]) -> Iterable[Finding]:
     who = gpu_ref(gpu)
     lost = sorted(name for name, reading in gpu.values.items() if reading.state == LOST)
     if lost:
         summary = f"GPU {gpu.index} is lost: the driver cannot reach it"
         yield Finding("gpu_lost", Verdict.CRITICAL, summary, f"lost: {', '.join(lost)}", at, Action.REBOOT_NODE, None, who)
         return
-    failed = {name: reading.detail for name, reading in gpu.values.items() if reading.state == ERROR}
+    failed = {name: reading.detail for name, reading in gpu.values.items() if _is_missed(name, reading)}
     if failed:
         evidence = "; ".join(f"{name}: {detail}" for name, detail in sorted(failed.items()))
         yield Finding("unreadable", Verdict.UNKNOWN, f"GPU {gpu.index} does not answer every question", evidence, at, gpu=who)
-    yield from filter(None, (_recovery(gpu, who, at), *_remapped_rows(gpu, who, at), _ecc(gpu, who, at), _clocks(gpu, who, at)))
+    yield from _recovery(gpu, who, at)
+    yield from judge_memory(gpu, who, at)
+    yield from judge_condition(gpu, peers, who, at)
+    yield from judge_links(gpu, peers, who, at, uptime_s)
 
 
-def _recovery(gpu: GpuReadings, who: GpuRef, at: float) -> Optional[Finding]:
+def _is_missed(name: str, reading: Reading) -> bool:
+    return name in MUST_ANSWER and reading.state == ERROR and reading.detail != NO_PERMISSION
+
+
+def _unanswered(state: NvmlState) -> str:
+    """Name the readings that failed on some GPU without making its state unknown, with the first reason."""
+    why: dict[str, str] = {}
+    for gpu in state.gpus:
+        for name, reading in gpu.values.items():
+            if reading.state == ERROR:
+                why.setdefault(name, reading.detail)
+    return "; ".join(f"{name} could not be read: {detail}" for name, detail in sorted(why.items()))[:500]
+
+
+def _recovery(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding]:
     number = gpu.get("recovery_action").number()
     if not number:
-        return None
+        return
     meaning = assess_recovery(number, f"GPU {gpu.index}")
     verdict = Verdict.WARN if meaning.interrupts_job == "at_boundary" else Verdict.CRITICAL
-    return Finding("recovery_action", verdict, meaning.because, f"NVML field 230 = {number}", at, meaning.action, None, who)
-
-
-def _remapped_rows(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding]:
-    rows = gpu.get("remapped_rows")
-    if rows.state != OK:
-        return
-    corrected, uncorrected, pending, failure = rows.value[:4]
-    evidence = f"remapped rows: {corrected} corrected, {uncorrected} uncorrected, pending {pending}, failure {failure}"
-    if failure:
-        summary = f"GPU {gpu.index} has no spare memory row left (row-remap failure flag); NVIDIA's criterion for a replacement"
-        yield Finding("row_remap_failure", Verdict.CRITICAL, summary, evidence, at, Action.REPLACE_NODE, None, who)
-    elif pending:
-        summary = f"GPU {gpu.index} waits for a reset to remap a bad memory row; it can wait for the job's end"
-        yield Finding("row_remap_pending", Verdict.WARN, summary, evidence, at, Action.RESET_GPU, None, who)
-
-
-def _ecc(gpu: GpuReadings, who: GpuRef, at: float) -> Optional[Finding]:
-    """Uncorrected errors by themselves ask for nothing: they were contained or remapped. They back what the kernel log says."""
-    count = gpu.get("ecc_uncorrected_volatile").number()
-    if not count:
-        return None
-    summary = f"GPU {gpu.index} had {count} uncorrected memory errors since the driver was loaded"
-    return Finding("ecc_uncorrected", Verdict.OK, summary, f"volatile uncorrected: {count}", at, gpu=who)
-
-
-def _clocks(gpu: GpuReadings, who: GpuRef, at: float) -> Optional[Finding]:
-    reasons = gpu.get("clocks_event_reasons").number() or 0
-    bad = [words for bit, words in BAD_CLOCK_REASONS.items() if reasons & bit]
-    if not bad:
-        return None
-    summary = f"GPU {gpu.index} is slowed down: {', '.join(bad)}"
-    return Finding("clocks", Verdict.WARN, summary, f"clocks event reasons: {reasons:#x}", at, Action.RUN_DIAGNOSTICS, None, who)
+    yield Finding("recovery_action", verdict, meaning.because, f"NVML field 230 = {number}", at, meaning.action, None, who)
 
 
 def _all_in_order(state: NvmlState, findings: list[Finding], at: float) -> list[Finding]:
-    """Say OK once per check that every GPU could answer and none was bad at; a check that none supports is named as such."""
+    """Say OK once per check that every GPU could answer and of none there was anything to tell."""
     done = []
-    accused = {finding.check for finding in findings if finding.verdict is not Verdict.OK}
+    told = {finding.check for finding in findings}
     for check, reading, words in (
         ("recovery_action", "recovery_action", "no GPU asks to be recovered"),
         ("row_remap", "remapped_rows", "no row remap failed or waits"),
         ("clocks", "clocks_event_reasons", "no GPU is slowed down by heat or power"),
+        ("repair_pending", "repair_pending", "no GPU waits for a reset to repair itself"),
+        ("sram_threshold", "sram_ecc", "no GPU is above NVIDIA's threshold of SRAM errors"),
+        ("nvlink", "nvlink_errors", "no NVLink is down or counts errors that matter"),
+        ("fabric", "fabric", "every GPU is in order in the NVSwitch fabric"),
+        ("pcie", "pcie_width", "every PCIe link is as wide as it can be and had no fatal error"),
     ):
         states = {gpu.get(reading).state for gpu in state.gpus}
-        if states == {OK} and not any(name.startswith(check) for name in accused):
+        if states == {OK} and not any(name.startswith(check) for name in told):
             done.append(Finding(check, Verdict.OK, words, seen_at=at))
     return done

@@ -56,7 +56,7 @@ def probe(
     readings = (
         *judge_host(state, limits.min_memory_percent, at),
         *judge_pci(pci, nvml, instance_type, int(limits.expected_gpus), at),
-        *judge_nvml(nvml, at),
+        *judge_nvml(nvml, at, state.uptime_s),
     )
     findings = (*readings, *judge_kernel_log(log, current_events(log.events, timing), readings, hardware, timing))
     return ProbeReport(

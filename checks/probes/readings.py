@@ -10,6 +10,9 @@ NOT_SUPPORTED = "not_supported"
 ERROR = "error"
 LOST = "lost"
 
+NO_PERMISSION = "this user may not ask for it"
+"""Detail of an error that says nothing of the GPU: only root may ask."""
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -60,8 +63,7 @@ class NvmlState:
             "detail": self.detail,
             "driver_version": self.driver_version,
             "gpus": [
-                {"index": gpu.index, "values": {name: [one.state, one.value, one.detail] for name, one in gpu.values.items()}}
-                for gpu in self.gpus
+                {"index": gpu.index, "values": {name: _parts(one) for name, one in gpu.values.items()}} for gpu in self.gpus
             ],
         }
 
@@ -77,3 +79,8 @@ def state_from_json(document: dict[str, Any]) -> NvmlState:
             for gpu in document["gpus"]
         ),
     )
+
+
+def _parts(reading: Reading) -> list[Any]:
+    """Without a detail that says nothing: there are hundreds of readings on a node."""
+    return [reading.state, reading.value, reading.detail] if reading.detail else [reading.state, reading.value]

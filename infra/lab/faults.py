@@ -118,7 +118,7 @@ EFFECTS: dict[int, Effect] = {
         gpu={"ecc_volatile_uncorrected": 1, "remap_uncorrectable": 8, "remap_failure": 1},
     ),
     74: Effect(
-        (f"74, {_NOBODY}NVLink: fatal error detected on link 14(0x0, 0x0, 0x10000, 0x0, 0x0, 0x0, 0x0)", _RESET),
+        (f"74, {_NOBODY}NVLink: fatal error detected on link 14(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", _RESET),
         gpu={"nvlinks_down": [14], "recovery_action": 1},
     ),
     79: Effect(

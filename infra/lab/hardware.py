@@ -11,6 +11,8 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
+from infra.lab.gpu_counters import fresh_counters
+
 HEAD_TYPE = "m5.xlarge"
 """Instance type of the head node: no GPU."""
 DRIVER_VERSION = "580.95.05"
@@ -80,8 +82,7 @@ def fresh_gpus(hardware: Hardware, seed: str) -> list[dict[str, Any]]:
                 "memory_mib": hardware.memory_mib,
                 "lost": False,
                 "hung": False,
-                "ecc_volatile_uncorrected": 0,
-                "ecc_volatile_corrected": 0,
+                **{f"ecc_{since}_{kind}": 0 for since in ("volatile", "aggregate") for kind in ("uncorrected", "corrected")},
                 "remap_correctable": 0,
                 "remap_uncorrectable": 0,
                 "remap_pending": 0,
@@ -91,6 +92,7 @@ def fresh_gpus(hardware: Hardware, seed: str) -> list[dict[str, Any]]:
                 "clocks_event_reasons": 1,
                 "nvlinks": hardware.nvlinks,
                 "nvlinks_down": [],
+                **fresh_counters(hardware.gpu_name),
             }
         )
     return gpus

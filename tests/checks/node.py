@@ -84,7 +84,11 @@ class FakeBindings:
         self.hangs_in = ""
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(pynvml, name)
+        """Constants and errors are pynvml's; a function that is not here is one that the GPU does not support."""
+        return self._unsupported if name.startswith("nvmlDevice") else getattr(pynvml, name)
+
+    def _unsupported(self, *_: Any) -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     def _call(self, function: str, index: int = -1) -> None:
         if function == self.hangs_in:
@@ -129,16 +133,21 @@ class FakeBindings:
 
     def nvmlDeviceGetTotalEccErrors(self, gpu: int, kind: int, counter: int) -> int:  # noqa: N802
         self._call("nvmlDeviceGetTotalEccErrors", gpu)
-        return self.volatile.get(gpu, 0)
+        return self.volatile.get(gpu, 0) if kind == pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED else 0
 
     def nvmlDeviceGetRemappedRows(self, gpu: int) -> tuple[int, int, int, int]:  # noqa: N802
         self._call("nvmlDeviceGetRemappedRows", gpu)
         return self.rows.get(gpu, (0, 0, 0, 0))
 
-    def nvmlDeviceGetFieldValues(self, gpu: int, fields: list[int]) -> list[SimpleNamespace]:  # noqa: N802
-        assert fields == [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION]
-        status = self.errors.get(("field", gpu), 0)
-        return [SimpleNamespace(nvmlReturn=status, value=SimpleNamespace(uiVal=self.recovery.get(gpu, 0)))]
+    def nvmlDeviceGetFieldValues(self, gpu: int, fields: list[Any]) -> list[SimpleNamespace]:  # noqa: N802
+        self._call("nvmlDeviceGetFieldValues", gpu)
+        answers = []
+        for field_id in fields:
+            known = field_id == pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+            status = self.errors.get(("field", gpu), 0) if known else pynvml.NVML_ERROR_NOT_SUPPORTED
+            value = SimpleNamespace(uiVal=self.recovery.get(gpu, 0))
+            answers.append(SimpleNamespace(nvmlReturn=status, valueType=pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, value=value))
+        return answers
 
     def nvmlDeviceGetTemperature(self, gpu: int, sensor: int) -> int:  # noqa: N802
         self._call("nvmlDeviceGetTemperature", gpu)

@@ -10,7 +10,8 @@ import json
 import os
 from typing import Any
 
-from lab_nvml_calls import CALLS, GPU_IS_LOST, HANDLE_BASE, SUCCESS, UNKNOWN, Failure  # type: ignore[import-not-found]
+from lab_nvml_calls import CALLS, HANDLE_BASE  # type: ignore[import-not-found]
+from lab_nvml_types import GPU_IS_LOST, SUCCESS, UNKNOWN, Failure  # type: ignore[import-not-found]
 
 
 def load() -> Any:
@@ -29,12 +30,13 @@ class Library:
         self._seen: Any = None
         self._state: dict[str, Any] = {}
         self._functions: dict[str, _Function] = {}
+        self.calling = ""
 
     def __getattr__(self, name: Any) -> Any:
         if name not in self._functions:
             if name not in CALLS:
                 raise AttributeError(name)
-            self._functions[name] = _Function(self, CALLS[name])
+            self._functions[name] = _Function(self, name, CALLS[name])
         return self._functions[name]
 
     def state(self) -> Any:
@@ -52,23 +54,27 @@ class Library:
         return self.usable(self.state()["gpus"][index])
 
     def usable(self, gpu: Any) -> Any:
-        """Return the GPU if the driver can talk to it."""
+        """Return the GPU if the driver can talk to it and answers the present call, which `refused` may forbid by name."""
         if gpu["lost"]:
             raise Failure(GPU_IS_LOST)
         if gpu["hung"]:
             raise Failure(UNKNOWN)
+        if self.calling in gpu["refused"]:
+            raise Failure(gpu["refused"][self.calling])
         return gpu
 
 
 class _Function:
     """One NVML function; callers may set `restype` on it, as on any ctypes function."""
 
-    def __init__(self, library: Library, call: Any) -> None:
+    def __init__(self, library: Library, name: Any, call: Any) -> None:
         self.restype = ctypes.c_int
         self._library = library
+        self._name = name
         self._call = call
 
     def __call__(self, *args: Any) -> Any:
+        self._library.calling = self._name
         try:
             answer = self._call(self._library, *args)
         except Failure as failure:
