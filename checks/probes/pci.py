@@ -64,6 +64,12 @@ def _count(pci: PciGpus, nvml: NvmlState, instance_type: str, expected_override:
     evidence = f"PCI {on_bus}, NVML {_words(answering)}, expected {_words(expected)} ({instance_type or 'type not known'})"
     seen = on_bus if answering is None else min(answering, on_bus)
     wanted = max(on_bus, expected or 0)
+    if nvml.outcome == "read" and not nvml.gpus and on_bus == wanted > 0:
+        # GPUs fail one by one; a driver library that knows of none at all is too old, too new or not up yet.
+        summary = (
+            f"NVML lists none of the {on_bus} GPUs that are on the bus: the reader or the driver is in question, not the GPUs"
+        )
+        return Finding("gpu_count", Verdict.UNKNOWN, summary, evidence, at)
     if seen < wanted:
         summary = f"{seen} of {wanted} GPUs are there"
         return Finding("gpu_count", Verdict.CRITICAL, summary, evidence, at, Action.REBOOT_NODE, None, _missing(pci, nvml))
