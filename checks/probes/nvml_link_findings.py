@@ -34,7 +34,7 @@ NVLINK_FATAL = "recoveries_failed"
 
 def judge_links(gpu: GpuReadings, peers: Sequence[GpuReadings], who: GpuRef, at: float, up_s: Optional[float]) -> list[Finding]:
     """Return what is wrong with one GPU's links. `peers` are all GPUs of the node, `up_s` how long the node is up, seconds."""
-    found = (*_nvlink_states(gpu, peers, who, at), *_nvlink_errors(gpu, who, at), *_fabric(gpu, who, at, up_s))
+    found = (*_nvlink_states(gpu, peers, who, at), *_nvlink_errors(gpu, who, at), *_fabric(gpu, peers, who, at, up_s))
     return [*found, *_pcie_link(gpu, who, at), *_pcie_errors(gpu, who, at), *_pcie_replays(gpu, who, at, up_s)]
 
 
@@ -77,7 +77,8 @@ def _nvlink_errors(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding
         yield Finding("nvlink_errors", Verdict.WARN, summary, evidence[:500], at, Action.RUN_DIAGNOSTICS, None, who)
 
 
-def _fabric(gpu: GpuReadings, who: GpuRef, at: float, up_s: Optional[float]) -> Iterable[Finding]:
+def _fabric(gpu: GpuReadings, peers: Sequence[GpuReadings], who: GpuRef, at: float, up_s: Optional[float]) -> Iterable[Finding]:
+    """A single GPU of a bigger board, as small instances have it, never joins: there is nobody to be linked to."""
     reading = gpu.get("fabric")
     fabric = reading.value if reading.state == OK else {}
     if not fabric:
@@ -86,8 +87,8 @@ def _fabric(gpu: GpuReadings, who: GpuRef, at: float, up_s: Optional[float]) -> 
     words = FABRIC_STATES[state] if state < len(FABRIC_STATES) else str(state)
     evidence = f"fabric: {words}, status {fabric.get('status')}, mask {fabric.get('mask', 0):#x}, summary {fabric.get('summary')}"
     faults = _fabric_faults(fabric.get("mask", 0))
-    if state < 3 and (up_s or 0.0) <= FABRIC_SETTLES_S:
-        yield Finding("fabric_joining", Verdict.OK, f"GPU {gpu.index} is joining the NVSwitch fabric", evidence, at, gpu=who)
+    if state < 3 and ((up_s or 0.0) <= FABRIC_SETTLES_S or len(peers) == 1):
+        yield Finding("fabric_joining", Verdict.OK, f"GPU {gpu.index} has not joined an NVSwitch fabric", evidence, at, gpu=who)
     elif state < 3:
         summary = f"GPU {gpu.index} has not joined the NVSwitch fabric ({words}); Fabric Manager may not run"
         yield Finding("fabric", Verdict.WARN, summary, evidence, at, Action.REBOOT_NODE, None, who)
