@@ -28,11 +28,11 @@ HEAD = 1 << 16
 
 _BOOT_WORD = b"Linux version "
 _LOG_LINE = re.compile(
-    r"^\s*(?:<\d{1,3}>)?\[\s*\d{1,12}\.\d{1,9}\]"
+    r"^\s*(?:<\d{1,3}>)?\[\s*\d{1,12}\.\d{1,9}\]|\[\s*\d{1,12}\.\d{6}\]"
     r"|^\s*(?:>\s*)?\[\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}\]"
     r"|^\s*\d{1,4},\d+,\d+,"
     r"|\bkernel(?:\[\d+\])?: |^kern\s{0,4}:|\bNVRM: |nvidia-nvswitch\d"
-    r'|"(?:_TRANSPORT|SYSLOG_IDENTIFIER)"\s{0,2}:\s{0,2}"k(?:ernel)?',
+    r'|"(?:_TRANSPORT|SYSLOG_IDENTIFIER)"\s{0,2}:\s{0,2}"kernel"',
     re.MULTILINE,
 )
 

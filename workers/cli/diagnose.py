@@ -29,6 +29,9 @@ from workers.settings import load_settings
 MOST_ROWS = 200
 """Different faults in the table for people. Hotspare default; --json gives every line."""
 
+MOST_REASONS = 3
+"""Reasons of a recommendation in the table for people. Hotspare default; --json gives all."""
+
 _STYLES = {Verdict.OK: "bold green", Verdict.WARN: "bold yellow", Verdict.CRITICAL: "bold red", Verdict.UNKNOWN: "bold magenta"}
 _FIELDS = ("kind", "code", "pci", "pid", "name", "severity", "link", "recovery_from", "recovery_to")
 _MORE_FIELDS = ("gpu_instance", "compute_instance", "caused_by", "signal", "monotonic_s", "text")
@@ -178,11 +181,16 @@ def _tell(answer: Answer, faults: _Faults, recommendations: list[Recommendation]
     table = _table("recommendation", "node", "verdict", "fault", "action", "confidence", "because")
     for found in recommendations:
         diagnosis = found.diagnosis
-        because = _text("; ".join(diagnosis.because))
+        because = _text("; ".join(_first(diagnosis.because)))
         verdict = Text(found.verdict.value, style=_STYLES[found.verdict])
         cells = (diagnosis.fault_class, diagnosis.action.value, diagnosis.confidence.value)
         table.add_row(_text(found.node), verdict, *(_text(cell) for cell in cells), because)
     answer.say(table)
+
+
+def _first(reasons: tuple[str, ...]) -> tuple[str, ...]:
+    more = len(reasons) - MOST_REASONS
+    return (*reasons[:MOST_REASONS], f"and {more} more") if more > 0 else reasons
 
 
 def _table(title: str, *columns: str) -> Table:
