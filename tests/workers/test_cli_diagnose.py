@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +124,26 @@ def test_overrides_of_a_named_settings_file_hold(tmp_path: Path) -> None:
     config.write_text('[cluster]\nname = "lab"\n[checks.overrides]\n"xid:79" = { action = "REPLACE_NODE", why = "dead slots" }\n')
     _, documents = ask("-", "--config", str(config), given=f"[ 1234.5] {LOST}\n")
     assert [document["action"] for document in documents] == ["REPLACE_NODE", "REPLACE_NODE"]
+
+
+def test_rotated_logs_are_read_as_they_are_packed_and_a_cut_one_is_an_error(tmp_path: Path) -> None:
+    log = tmp_path / "kern.log.2.gz"
+    log.write_bytes(gzip.compress(f"Aug 10 15:36:05 node-1 kernel: {LOST}\n".encode()))
+    assert of_type(ask(str(log))[1], "recommendation")[0]["action"] == "REBOOT_NODE"
+    log.write_bytes(log.read_bytes()[:-12])
+    status, _, err = type_in(str(log))
+    assert status == 64
+    assert "to its end" in err
+
+
+def test_a_pipe_is_read_whole(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(f"[ 1234.5] {LOST}\n",))
+    writer.start()
+    status, documents = ask(str(pipe))
+    writer.join()
+    assert (status, len(of_type(documents, "event"))) == (2, 1)
 
 
 def test_people_get_tables_with_repeats_counted() -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 import time
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, cast
 
 import typer
 from rich import box
@@ -33,6 +35,7 @@ MOST_REASONS = 3
 """Reasons of a recommendation in the table for people. Hotspare default; --json gives all."""
 
 _STYLES = {Verdict.OK: "bold green", Verdict.WARN: "bold yellow", Verdict.CRITICAL: "bold red", Verdict.UNKNOWN: "bold magenta"}
+_GZIP = b"\x1f\x8b"
 _FIELDS = ("kind", "code", "pci", "pid", "name", "severity", "link", "recovery_from", "recovery_to")
 _MORE_FIELDS = ("gpu_instance", "compute_instance", "caused_by", "signal", "monotonic_s", "text")
 
@@ -43,7 +46,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def diagnose(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Kernel logs in any form; - reads standard input.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Kernel logs in any form, gzip too; - reads standard input.")
+    ],
     driver_version: Annotated[str, typer.Option(help="Driver version: NVLink 5 registers changed with 575.")] = "",
     instance_type: Annotated[str, typer.Option(help="EC2 instance type of the nodes, such as p5.48xlarge.")] = "",
     config: Annotated[
@@ -75,8 +80,10 @@ def _named(files: list[str]) -> list[tuple[str, str]]:
     Raises BadInput for a file that cannot be read, before anything is answered.
     """
     for file in files:
-        with ExitStack() as stack:
-            _open(file, stack)
+        # A pipe can be opened but once.
+        if not Path(file).is_fifo():
+            with ExitStack() as stack:
+                _open(file, stack)
     shared = Counter(Path(file).name for file in dict.fromkeys(files))
     return [(file, "stdin" if file == "-" else Path(file).name if shared[Path(file).name] == 1 else file) for file in files]
 
@@ -85,10 +92,17 @@ def _open(file: str, stack: ExitStack) -> BinaryIO:
     if file == "-":
         return sys.stdin.buffer
     try:
-        return stack.enter_context(Path(file).open("rb"))
+        return stack.enter_context(cast("BinaryIO", gzip.open(file)) if _is_packed(Path(file)) else Path(file).open("rb"))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise BadInput(f"cannot read {file}: {why}; name files with kernel logs, or -") from error
+
+
+def _is_packed(path: Path) -> bool:
+    if path.is_fifo():
+        return False
+    with path.open("rb") as stream:
+        return stream.read(len(_GZIP)) == _GZIP
 
 
 def _read(logs: FleetLogs, file: str, name: str) -> Iterator[tuple[str, KernelEvent, Assessment]]:
@@ -96,8 +110,8 @@ def _read(logs: FleetLogs, file: str, name: str) -> Iterator[tuple[str, KernelEv
         stream = _open(file, stack)
         try:
             yield from logs.read(stream, name)
-        except OSError as error:
-            raise BadInput(f"cannot read {file} to its end: {error.strerror or error}") from error
+        except (OSError, EOFError, zlib.error) as error:
+            raise BadInput(f"cannot read {file} to its end: {getattr(error, 'strerror', None) or error}") from error
 
 
 def _line(as_json: bool, document: dict[str, Any]) -> None:
