@@ -7,10 +7,10 @@ STAMP  := $(VENV)/.installed
 FAULT  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo lab test lint format lock bench clean
+.PHONY: help venv demo lab test test-gpu lint format lock bench clean
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
 
 venv: $(STAMP) ## make .venv with everything (PYTHON=python3.12 picks the interpreter)
 
@@ -26,6 +26,9 @@ lab: $(STAMP) ## the lab cluster, left up to play with
 
 test: $(STAMP) ## all tests
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-gpu: $(STAMP) ## on a machine with an NVIDIA GPU: the probe against nvidia-smi
+	@$(BIN)/python -m pytest tests/gpu -o addopts="--import-mode=importlib --strict-markers" --capture=no $(ARGS)
 
 lint: $(STAMP) ## style, types, layers, and checks/ against Python 3.9
 	$(BIN)/ruff check .

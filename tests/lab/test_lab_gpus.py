@@ -142,6 +142,44 @@ async def test_the_checks_diagnose_an_injected_fault_as_what_it_is(
     assert (await probe(reach, "node-1"))["verdict"] == "OK"
 
 
+def change_gpu(lab: Lab, node: str, gpu: int, **changed: Any) -> None:
+    """Change what the node's driver answers of one GPU, until the node writes its state anew."""
+    path = lab.nodes[node].root / "var/lib/lab/gpus.json"
+    state = json.loads(path.read_text())
+    state["gpus"][gpu].update(changed)
+    path.write_text(json.dumps(state))
+
+
+@pytest.mark.parametrize(
+    ("changed", "check", "fault_class"),
+    [
+        ({"sram": {"threshold": 1}}, "sram_threshold", "memory_exhausted"),
+        ({"repair_pending": [0, 1]}, "repair_pending", "reset_needed"),
+        ({"nvlinks_down": [3, 4]}, "nvlink_down", "link"),
+        ({"fabric": {"state": 3, "status": 0, "mask": 0, "summary": 2}}, "fabric", "fabric"),
+        ({"refused": {"nvmlDeviceGetPcieReplayCounter": 15}}, "gpu_lost", "gpu_lost"),
+    ],
+)
+async def test_the_checks_see_what_the_driver_says_without_any_kernel_line(
+    lab: Lab, reach: Reach, changed: dict[str, Any], check: str, fault_class: str
+) -> None:
+    change_gpu(lab, "node-1", 5, **changed)
+    document = await probe(reach, "node-1")
+    assert document["diagnosis"]["fault_class"] == fault_class
+    accusing = [one for one in document["findings"] if one["verdict"] != "OK"]
+    assert check in {one["check"] for one in accusing}
+    assert accusing[0]["gpu"]["index"] == 5
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_NOT_SUPPORTED])
+async def test_what_a_driver_refuses_to_tell_of_sram_leaves_the_node_in_order(lab: Lab, reach: Reach, code: int) -> None:
+    for gpu in range(8):
+        change_gpu(lab, "node-1", gpu, refused={"nvmlDeviceGetSramEccErrorStatus": code})
+    document = await probe(reach, "node-1")
+    assert document["verdict"] == "OK"
+    assert "sram_threshold" not in {one["check"] for one in document["findings"]}
+
+
 async def test_a_slow_node_passes_its_checks(lab: Lab, reach: Reach) -> None:
     await lab.inject("node-1", Fault(slow=0.5))
     assert (await probe(reach, "node-1"))["verdict"] == "OK"
