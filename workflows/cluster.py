@@ -67,6 +67,7 @@ class Cluster:
         self._spares: list[Node] = []
         self._everybody: list[str] = []
         self._leased: set[str] = set()
+        self._thawed: list[str] = []
         self._fleet_seen = workflow.now() - 2 * FLEET_AGE
 
     @workflow.run
@@ -115,7 +116,8 @@ class Cluster:
         silent = await silent_holders(self._cluster, holders, lambda: {one.asker for one in self._heard}, deadline_s)
         self._take_holdings()
         self._state = book.book_silent(self._state, silent, workflow.now())
-        self._state = self._state.model_copy(update={"freezes": [*freezes.freezes, *self._state.freezes]})
+        stored = [one for one in freezes.freezes if one.scope not in self._thawed]
+        self._state = self._state.model_copy(update={"freezes": [*stored, *self._state.freezes]})
         self._recovering = False
 
     async def _wait_for_work(self) -> None:
@@ -245,13 +247,8 @@ class Cluster:
         known = any(one.scope == asked.scope for one in self._state.freezes)
         self._state = book.thaw(self._state, asked.scope)
         self._freezes_changed = True
+        self._thawed.append(asked.scope)
         return f"{asked.scope} is thawed" if known else f"{asked.scope} was not frozen"
-
-    @thaw.validator
-    def thaw_waits_for_the_recovery(self, asked: ThawRequest) -> None:
-        """While the freezes are still being read back, a thaw would be undone by them."""
-        if self._recovering:
-            raise ValueError("the keeper of the books is recovering; try again in a minute")
 
     @workflow.query(description="The books")
     def overview(self) -> Overview:
