@@ -16,6 +16,8 @@ from checks.diagnosis import FleetLogs, Hardware, Recommendation, ReportedFault,
 from checks.judges.tools import judge
 from checks.kernel_log import Cursor, read_lines, unread
 from checks.model import Action, Confidence, Diagnosis, Finding, Verdict
+from checks.probes.nvml_findings import judge_nvml
+from checks.probes.readings import OK, GpuReadings, NvmlState, Reading
 from tests.checks.node import BUSES, FakeBindings, TestNode
 
 NOW = 1_800_000_000.0
@@ -181,6 +183,24 @@ def test_a_network_link_that_flaps_is_told_and_takes_no_node_out() -> None:
         f"[{4000 + number * 10:12.6f}] mlx5_core 0000:ca:00.0 ibs1: Link {'down' if number % 2 else 'up'}" for number in range(20)
     ]
     assert weigh(*flaps).action is Action.NONE
+
+
+def test_links_that_are_down_on_one_gpu_are_a_fault_and_links_that_no_gpu_has_are_none() -> None:
+    """https://github.com/leptonai/gpud/issues/1085"""
+
+    def linked(up: list[int]) -> NvmlState:
+        links = [
+            GpuReadings(number, {"nvlink_states": Reading(OK, [1] * few + [0] * (18 - few))}) for number, few in enumerate(up)
+        ]
+        return NvmlState("read", gpus=tuple(links))
+
+    def down(up: list[int]) -> list[Finding]:
+        return [finding for finding in judge_nvml(linked(up), NOW) if finding.check == "nvlink_down"]
+
+    (finding,) = down([18] * 7 + [16])
+    assert "GPU 7 has 16 active NVLinks" in finding.summary
+    assert weigh(findings=(*FINE, finding)).fault_class == "link"
+    assert down([0] * 8) == []
 
 
 def test_a_gpu_off_the_bus_is_the_fault_and_the_remap_failures_after_it_are_its_consequences() -> None:
