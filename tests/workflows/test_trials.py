@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from activities.clients.fake_machine import Cure, FakeFault
 from activities.errors import ProviderBusy
 from checks.model import Action
 from tests.workflows.healing import Healing
-from workflows import options
 from workflows.decisions.settings import DEFAULT_LADDERS, Mode, PolicySettings
 from workflows.messages import Ask, AskKind, Word
 
@@ -296,25 +294,3 @@ async def test_what_a_terminated_incident_held_is_free_again_once_it_is_seen_to_
         return not (await no_spares.overview()).state.grants
 
     await no_spares.until(nothing_is_held)
-
-
-async def test_an_attempt_stuck_past_its_time_out_does_not_reboot_beside_the_next_one(
-    no_spares: Healing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(options.DISRUPT, "start_to_close_timeout", timedelta(seconds=6))
-    fleet = no_spares.fleet
-    fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
-    stuck = fleet.hold("boot_id", "node-2")
-    handle = await no_spares.report("node-2", xid=79)
-    await stuck.reached()
-
-    async def second_attempt_runs() -> bool:
-        seen = await handle.describe()
-        return any(pending.attempt > 1 for pending in seen.raw_description.pending_activities)
-
-    await no_spares.until(second_attempt_runs)
-    stuck.release()
-    report = await handle.result()
-    assert report.outcome == "resolved"
-    assert fleet.count("reboot", "node-2") == 1
-    assert len(fleet.job.resumes) == 1
