@@ -213,7 +213,6 @@ class Incident:
         known = self.known
         self.learn(
             stuck="",
-            asked_since=None if known.stuck else known.asked_since,
             retest=None if known.retest is Verdict.UNKNOWN else known.retest,
             burn_in=None if known.burn_in is Verdict.UNKNOWN else known.burn_in,
         )

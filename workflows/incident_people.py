@@ -23,7 +23,7 @@ async def ask_person(incident: Incident, step: Step) -> None:
     incident.view.attributes(WaitsForPerson=True)
     if step.page not in incident.known.paged:
         incident.tell("asks a person", step.because[0])
-        await page(incident, step.because[0], step.page)
+        await page(incident, step.because[0], step.page, waits=True)
     try:
         await workflow.wait_condition(
             lambda: bool(incident.words or incident.unread or incident.talk.has_strays()),
@@ -37,7 +37,7 @@ async def ask_person(incident: Incident, step: Step) -> None:
     incident.view.attributes(WaitsForPerson=False)
 
 
-async def page(incident: Incident, why: str, key: str, *, again: bool = False) -> None:
+async def page(incident: Incident, why: str, key: str, *, again: bool = False, waits: bool = False) -> None:
     """Send a page, once per key unless `again`. A dead pager is told in the story and stops nothing."""
     if key in incident.known.paged and not again:
         return
@@ -46,6 +46,8 @@ async def page(incident: Incident, why: str, key: str, *, again: bool = False) -
     commands = [f"hotspare why {name}"]
     if incident.known.asked_rung:
         commands += [f"hotspare approve {name}", f"hotspare skip {name}", f"hotspare take-over {name}"]
+    elif waits:
+        commands += [f"hotspare hand-back {name}", f"hotspare take-over {name}", f"hotspare escalate {name}"]
     elif incident.known.quarantined:
         commands += [f"hotspare report {name}"]
     info = workflow.info()

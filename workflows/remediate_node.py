@@ -28,7 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import options
     from workflows.decide import DecideActivities
     from workflows.decisions.facts import Facts, Step, StepKind
-    from workflows.failures import cause_of
+    from workflows.failures import cause_of, stop_if_cancelled
     from workflows.incident import Incident
     from workflows.incident_opening import briefing_of, first_report, identify, read_start
     from workflows.messages import Answer, IncidentReport, Replacement, SayHolding, Word
@@ -109,7 +109,7 @@ class RemediateNode:
     async def _next_step(self) -> Step:
         """Take in what was said, then decide. The decision is recorded; changed settings never disturb an open incident."""
         incident = self._incident
-        _stop_if_cancelled()
+        stop_if_cancelled()
         if incident.talk.has_strays():
             await incident.talk.give_back()
         incident.read_reports()
@@ -235,10 +235,3 @@ class RemediateNode:
     @workflow.query(description="What the incident knows")
     def facts(self) -> Facts | None:
         return self._incident.facts
-
-
-def _stop_if_cancelled() -> None:
-    """A step that was waited for to its end hides the cancellation that came meanwhile: no further step is taken."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError

@@ -23,7 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import options
     from workflows.cluster_talk import ClusterTalk
     from workflows.decide import bearings
-    from workflows.failures import cause_of, kind_of
+    from workflows.failures import cause_of, kind_of, stop_if_cancelled
     from workflows.messages import Answer, Ask, AskKind, Replacement, SayHolding, StartReplacement
     from workflows.operator_view import Line, OperatorView
     from workflows.post import post
@@ -58,6 +58,7 @@ class ReplaceNode:
             outcome = await self._attached_spare(replaced)
             if outcome.spare is None:
                 return await self._end_without(outcome)
+            stop_if_cancelled()
             self._ready = outcome
             if not await self._say_ready(outcome):
                 await self._undo("nobody waits for the spare any more")

@@ -203,3 +203,49 @@ async def test_a_node_that_only_we_cannot_reach_is_not_rebooted(cluster: Healing
 async def looked(cluster: Healing, times: int) -> bool:
     """Whether EC2 was asked for its second opinion so often."""
     return cluster.fleet.count("status") >= times
+
+
+async def test_a_replacement_cancelled_while_it_attaches_gives_the_spare_back(cluster: Healing) -> None:
+    fleet = cluster.fleet
+    fleet.inject("node-3", FakeFault(xid=64, cure=Cure.NEVER))
+    attaching = fleet.hold("set_tags", "spare-1")
+    incident = await cluster.report("node-3", xid=64)
+    await attaching.reached()
+    replacing = cluster.client.get_workflow_handle(names.replace_id(fleet.cluster, fleet.node("node-3").instance_id))
+    await replacing.cancel()
+    attaching.release()
+    with pytest.raises(WorkflowFailureError):
+        await replacing.result()
+    assert (await replacing.describe()).status is WorkflowExecutionStatus.CANCELED
+    assert (await incident.result()).outcome == "escalated"
+    assert cluster.tags("spare-1")[names.TAG_ROLE] == "spare"
+    assert names.TAG_LEASE not in cluster.tags("spare-1")
+    assert not (await cluster.overview()).state.grants
+
+
+async def test_a_burn_in_that_somebody_cancels_proves_nothing_and_cancels_nobody_else(no_spares: Healing) -> None:
+    fleet = no_spares.fleet
+    fleet.inject("node-2", FakeFault(xid=94))
+    burning = fleet.hold("group.start")
+    handle = await no_spares.report("node-2", xid=94)
+    await burning.reached()
+
+    async def cancelled() -> bool:
+        found = [one async for one in no_spares.client.list_workflows("WorkflowType = 'BurnIn'")]
+        for one in found:
+            await no_spares.client.get_workflow_handle(one.id).cancel()
+        return bool(found)
+
+    await no_spares.until(cancelled)
+    burning.release()
+    job = no_spares.client.get_workflow_handle(names.job_id(fleet.cluster, "train"))
+    await no_spares.until(lambda: told_of_burn_in(no_spares))
+    assert (await job.describe()).status is WorkflowExecutionStatus.RUNNING
+    assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
+    assert fleet.job.resumes == []
+
+
+async def told_of_burn_in(cluster: Healing) -> bool:
+    """Whether the recovery has taken in how its burn-in ended."""
+    story = await cluster.client.get_workflow_handle(names.job_id(cluster.fleet.cluster, "train")).query("story")
+    return any(line["phase"] == "burn-in" for line in story)
