@@ -16,6 +16,7 @@ class InstanceView(Message):
     state: str
     instance_type: str = ""
     zone: str = ""
+    placement_group: str = ""
     private_ip: str = ""
     private_dns: str = ""
     tags: dict[str, str] = {}

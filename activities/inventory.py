@@ -14,8 +14,9 @@ class Node(Message):
     """One node of the cluster as the inventory knows it.
 
     `instance_id` is the key everywhere. `host` is what the SSH configuration calls it. `spine` is the network spine or
-    rack where known, `zone` the availability zone: a spare near the job is chosen by them. `quarantine`, `lease` and `fate` are
-    the values of our tags, empty where not set.
+    rack where known, `zone` the availability zone: a spare near the job is chosen by them, and with `placement_group` they are the
+    failure domains. `pool` is the tag, else the instance type. `quarantine`, `lease`, `fate` and `opt_out` (why the node is to be
+    left alone) are the values of our tags, empty where not set.
     """
 
     instance_id: str
@@ -31,6 +32,23 @@ class Node(Message):
     quarantine: str = ""
     lease: str = ""
     fate: str = ""
+    placement_group: str = ""
+    pool: str = ""
+    opt_out: str = ""
+
+    def domains(self) -> list[str]:
+        """The failure domains that the node is in, as limits, freezes and reasons name them."""
+        return domains_of(self.zone, self.placement_group, self.spine)
+
+    def pool_name(self) -> str:
+        """The pool that the node belongs to: its tag, else its instance type."""
+        return self.pool or self.instance_type
+
+
+def domains_of(zone: str, placement_group: str, spine: str) -> list[str]:
+    """Name the failure domains of a place; what is not known is no domain."""
+    kinds = (("zone", zone), ("placement-group", placement_group), ("rack", spine))
+    return [f"{kind}:{name}" for kind, name in kinds if name]
 
 
 class ResolveNode(Message):

@@ -12,6 +12,8 @@ TAG_LEASE = f"{PREFIX}:lease"  # value: id of the ReplaceNode workflow that uses
 TAG_REPLACES = f"{PREFIX}:replaces"  # value: instance id of the node that this one stands in for
 TAG_FATE = f"{PREFIX}:fate"  # probation | retired
 TAG_SPINE = f"{PREFIX}:spine"  # network spine or rack, where the owner tells it
+TAG_POOL = f"{PREFIX}:pool"  # pool whose fewest usable nodes are limited; without it the instance type is the pool
+TAG_OPT_OUT = f"{PREFIX}:opt-out"  # value: why Hotspare leaves this node alone
 
 ROLE_WORKER, ROLE_SPARE, ROLE_HEAD = "worker", "spare", "head"
 FATE_IN_SERVICE, FATE_PROBATION, FATE_RETIRED = "back in service", "probation", "retired"

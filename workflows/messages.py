@@ -23,7 +23,8 @@ class AskKind(StrEnum):
 class Ask(Message):
     """A request to Cluster. Asking again with the same `request_id` gets the same answer. `asker` is a workflow id.
 
-    `accused`: the burn-in of a held job failed on this node. Taking it out is part of that job's recovery.
+    `accused`: the burn-in of a held job failed on this node. Taking it out is part of that job's recovery. `impact` is how many
+    GPUs wait for this ask: who waits with more goes first. `asked_at` is when Cluster first saw it.
     """
 
     request_id: str
@@ -36,9 +37,13 @@ class Ask(Message):
     job: str = ""
     zone: str = ""
     spine: str = ""
+    placement_group: str = ""
+    pool: str = ""
     instance_type: str = ""
     unwanted: list[str] = []
     accused: bool = False
+    impact: int = 0
+    asked_at: datetime | None = None
 
 
 class Alone(StrEnum):
@@ -52,7 +57,8 @@ class Answer(Message):
     """Cluster's answer to an Ask. A refusal with `queued` will be followed by a grant when room appears.
 
     `spare_free` goes with leave to quarantine: whether a spare was seen free, so that nobody asks for one in vain. `unanswered`
-    is not Cluster's: the asker's own note that no answer came.
+    is not Cluster's: the asker's own note that no answer came. A grant that was given is taken back by a second answer to the same
+    request that does not grant. `storm_id` names the storm that the fault is part of.
     """
 
     request_id: str
@@ -65,13 +71,18 @@ class Answer(Message):
     granted_at: datetime | None = None
     spare_free: bool = True
     unanswered: bool = False
+    storm_id: str = ""
 
 
 class GiveBack(Message):
-    """Capacity that comes back; never waits for an answer. Unknown request ids are ignored: giving back twice is no error."""
+    """Capacity that comes back; never waits for an answer. Unknown request ids are ignored: giving back twice is no error.
+
+    `healed` says whether the repair helped where that is known: the breaker goes by it.
+    """
 
     asker: str
     request_ids: list[str]
+    healed: bool | None = None
 
 
 class Grant(Message):
@@ -84,6 +95,8 @@ class Grant(Message):
     spare_id: str = ""
     granted_at: datetime
     job: str = ""
+    domains: list[str] = []
+    pool: str = ""
 
 
 class Holding(Message):
@@ -105,17 +118,68 @@ class SeenFault(Message):
     instance_id: str
     fault_class: str
     at: datetime
+    code: int | None = None
+    domains: list[str] = []
+    job: str = ""
+
+
+class OpenStorm(Message):
+    """One event that shows on many nodes, as Cluster remembers it while further nodes may belong to it."""
+
+    storm_id: str
+    fault_class: str
+    reason: str
+    last_seen: datetime
+
+
+class BreakerState(StrEnum):
+    """CLOSED: disruption may begin. OPEN: none does. HALF_OPEN: one node at a time, as a trial."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half-open"
+
+
+class Breaker(Message):
+    """The breaker: it stops new disruption after a burst of faults or a row of repairs that did not help.
+
+    `since` is when the state began, `reason` why it tripped. `trial` is the request id of the node that is tried while half-open.
+    `failures` counts repairs in a row that did not help. `told` says that people were paged for this opening.
+    """
+
+    state: BreakerState = BreakerState.CLOSED
+    since: datetime | None = None
+    reason: str = ""
+    trial: str = ""
+    failures: int = 0
+    told: bool = False
+
+
+class FleetView(Message):
+    """How many nodes there are: in all, per failure domain, and usable per pool; and which of them opted out, with the reason."""
+
+    nodes: int = 0
+    domains: dict[str, int] = {}
+    pools: dict[str, int] = {}
+    opted_out: dict[str, str] = {}
 
 
 class ClusterState(Message):
-    """What Cluster carries over continue-as-new. `fleet` is the number of nodes that can be out."""
+    """What Cluster carries over continue-as-new. `fleet` is the number of nodes that can be out, `view` says more of them.
+
+    `queue_told_at` is when people were last told of asks that wait.
+    """
 
     grants: list[Grant] = []
     freezes: list[Freeze] = []
     queue: list[Ask] = []
     recent: list[SeenFault] = []
+    storms: list[OpenStorm] = []
     outbox: list[tuple[str, Answer]] = []
     fleet: int = 0
+    view: FleetView = FleetView()
+    breaker: Breaker = Breaker()
+    queue_told_at: datetime | None = None
 
 
 class ClusterStart(Message):

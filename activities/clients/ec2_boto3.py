@@ -120,6 +120,7 @@ def _view(instance: InstanceTypeDef) -> InstanceView:
         state=instance["State"]["Name"],
         instance_type=instance.get("InstanceType", ""),
         zone=instance.get("Placement", {}).get("AvailabilityZone", ""),
+        placement_group=instance.get("Placement", {}).get("GroupName", ""),
         private_ip=instance.get("PrivateIpAddress", ""),
         private_dns=instance.get("PrivateDnsName", ""),
         tags=tags,

@@ -41,5 +41,8 @@ def known_node(view: InstanceView) -> KnownNode:
         quarantine=tags.get(names.TAG_QUARANTINE, ""),
         lease=tags.get(names.TAG_LEASE, ""),
         fate=tags.get(names.TAG_FATE, ""),
+        placement_group=view.placement_group,
+        pool=tags.get(names.TAG_POOL, ""),
+        opt_out=tags.get(names.TAG_OPT_OUT, ""),
     )
     return KnownNode(node, (view.private_dns,) if view.private_dns else ())
