@@ -59,6 +59,10 @@ class Host:
         """Return where the absolute path `name` of the host lies for this process."""
         return os.path.join(self.root, name.lstrip("/"))
 
+    def variable(self, name: str) -> str:
+        """Return an environment variable of this process on the host, "" where it is not set."""
+        return self._environment.get(name, "")
+
     def read_bytes(self, name: str, limit: int = FILE_LIMIT_BYTES) -> Optional[bytes]:
         """Return at most `limit` bytes of a file, None where it is missing or refuses to be read."""
         try:

@@ -14,6 +14,7 @@ from checks.host import Host
 from checks.model import GpuRef
 from checks.probes.host_state import judge_host, read_host
 from checks.probes.kernel_events import KernelLog, judge_kernel_log, read_kernel_log
+from checks.probes.looks import judge_looks, read_looks, save_looks
 from checks.probes.nvml import read_nvml
 from checks.probes.nvml_findings import gpu_ref, judge_nvml
 from checks.probes.pci import PciGpus, judge_pci, read_pci
@@ -47,6 +48,7 @@ def probe(
     limits = options.thresholds
     at = clock()
     state = read_host(host)
+    looks = read_looks(host, state.boot_id, at)
     log = read_kernel_log(host, limits.command_deadline_s)
     pci = read_pci(host)
     nvml = _read_nvml(log, options, read_gpus)
@@ -57,6 +59,8 @@ def probe(
         *judge_host(state, limits.min_memory_percent, at),
         *judge_pci(pci, nvml, instance_type, int(limits.expected_gpus), at),
         *judge_nvml(nvml, at, state.uptime_s),
+        # Last: what is judged above notes its counters into the looks.
+        *judge_looks(save_looks(host, looks), at),
     )
     findings = (*readings, *judge_kernel_log(log, current_events(log.events, timing), readings, hardware, timing))
     return ProbeReport(
