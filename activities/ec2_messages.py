@@ -17,6 +17,7 @@ class InstanceView(Message):
     instance_type: str = ""
     zone: str = ""
     placement_group: str = ""
+    image_id: str = ""
     private_ip: str = ""
     private_dns: str = ""
     tags: dict[str, str] = {}

@@ -17,6 +17,7 @@ class Node(Message):
     rack where known, `zone` the availability zone: a spare near the job is chosen by them, and with `placement_group` they are the
     failure domains. `pool` is the tag, else the instance type. `quarantine`, `lease`, `fate` and `opt_out` (why the node is to be
     left alone) are the values of our tags, empty where not set.
+    `image` is the AMI that the instance was launched from.
     """
 
     instance_id: str
@@ -35,6 +36,7 @@ class Node(Message):
     placement_group: str = ""
     pool: str = ""
     opt_out: str = ""
+    image: str = ""
 
     def domains(self) -> list[str]:
         """The failure domains that the node is in, as limits, freezes and reasons name them."""

@@ -121,6 +121,7 @@ def _view(instance: InstanceTypeDef) -> InstanceView:
         instance_type=instance.get("InstanceType", ""),
         zone=instance.get("Placement", {}).get("AvailabilityZone", ""),
         placement_group=instance.get("Placement", {}).get("GroupName", ""),
+        image_id=instance.get("ImageId", ""),
         private_ip=instance.get("PrivateIpAddress", ""),
         private_dns=instance.get("PrivateDnsName", ""),
         tags=tags,

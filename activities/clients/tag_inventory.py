@@ -44,5 +44,6 @@ def known_node(view: InstanceView) -> KnownNode:
         placement_group=view.placement_group,
         pool=tags.get(names.TAG_POOL, ""),
         opt_out=tags.get(names.TAG_OPT_OUT, ""),
+        image=view.image_id,
     )
     return KnownNode(node, (view.private_dns,) if view.private_dns else ())

@@ -65,6 +65,7 @@ def test_an_instance_is_described_with_its_state_place_and_tags(ec2: Ec2Boto3, i
     assert (view.state, view.instance_type) == ("running", "p4d.24xlarge")
     assert view.zone.startswith("us-east-1")
     assert view.private_ip
+    assert view.image_id == "ami-12c6146b"
     assert view.tags["Name"] == "node-1"
 
 
