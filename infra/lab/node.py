@@ -15,6 +15,7 @@ from infra.lab.changes import Changes
 from infra.lab.faults import Cure, Fault, kernel_lines, kills_work
 from infra.lab.gpu_state import bandwidth_left, gpus_with
 from infra.lab.hardware import HARDWARE, fresh_gpus
+from infra.lab.machine_files import make_template
 from infra.lab.moto_instances import InstanceIdentity
 from infra.lab.node_root import UPTIME_OF_A_NEW_LAB_S, NodeRoot
 from infra.lab.options import LabOptions
@@ -59,9 +60,10 @@ class LabNode:
         self._cold_boots = 0
         self._faults: list[Fault] = []
         self._work: dict[int, tuple[str, asyncio.subprocess.Process]] = {}
-        self.files = NodeRoot(root, name, self.instance_type, hardware)
+        kind = self.instance_type if hardware else "head"
+        template = make_template(options.folder.absolute() / "healthy" / kind, hardware)
+        self.files = NodeRoot(root, name, self.instance_type, hardware, template)
         self.files.lay_out(desk)
-        self.files.lay_out_pci(self._gpus)
         self.processes = NodeProcesses(root, self.files.environment())
         self.server = NodeSshServer(name, self.files, self.processes, ssh)
         self._turn = asyncio.Lock()

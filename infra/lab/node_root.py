@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.lab.hardware import CUDA_VERSION, DRIVER_VERSION, Hardware
+from infra.lab.machine_files import MachineFiles
 
 LAB = Path(__file__).parent
 TREE = LAB.parent.parent
@@ -19,9 +20,10 @@ TREE = LAB.parent.parent
 BIN = Path("usr/local/bin")
 NODE_COMMANDS = ("all_reduce_perf", "journalctl", "lspci", "nvidia-smi", "reboot")
 HEAD_COMMANDS = ("mpirun", "trainctl", "journalctl", "reboot")
+_SHELL_COMMANDS = ("dmesg", "systemctl", "chronyc", "timedatectl", "modinfo")
+_SHELL_COMMANDS_WITH_GPUS = ("nv-fabricmanager",)
 _FOLDERS = (
     "proc/sys/kernel/random",
-    "sys/bus/pci/devices",
     str(BIN),
     "home/hotspare",
     "etc/hotspare",
@@ -38,7 +40,6 @@ _BOOT_LINES = (
     "Memory: 2097152000K/2147483648K available",
     "systemd[1]: Detected virtualization amazon.",
     "ena 0000:00:05.0: Elastic Network Adapter (ENA) found",
-    f"NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER_VERSION}  Release Build",
 )
 
 
@@ -52,8 +53,10 @@ def write_atomically(path: Path, text: str) -> None:
 class NodeRoot:
     """Lays out the root folder and keeps the files that change: boot id, uptime, kernel log, GPU state."""
 
-    def __init__(self, root: Path, name: str, instance_type: str, hardware: Hardware | None) -> None:
+    def __init__(self, root: Path, name: str, instance_type: str, hardware: Hardware | None, template: Path) -> None:
+        """`template` is a folder of healthy files as `make_template` writes it."""
         self.path = root
+        self.machine = MachineFiles(root, template, hardware)
         self.home = root / "home/hotspare"
         self.bin = root / BIN
         self._name = name
@@ -83,10 +86,9 @@ class NodeRoot:
         """Create the folders, commands and files that do not change. `desk` tells the commands how to reach the lab."""
         for folder in _FOLDERS:
             (self.path / folder).mkdir(parents=True, exist_ok=True)
+        self.machine.lay_out()
         (self.path / "etc/hostname").write_text(self._name + "\n")
-        (self.path / "etc/os-release").write_text('ID=ubuntu\nVERSION_ID="22.04"\nPRETTY_NAME="Ubuntu 22.04.5 LTS"\n')
         (self.path / "proc/sys/kernel/hostname").write_text(self._name + "\n")
-        (self.path / "proc/meminfo").write_text("MemTotal:       2097152000 kB\nMemAvailable:   2013265920 kB\n")
         dmi = self.path / "sys/devices/virtual/dmi/id"
         dmi.mkdir(parents=True, exist_ok=True)
         (dmi / "product_name").write_text(self._instance_type + "\n")
@@ -95,15 +97,14 @@ class NodeRoot:
         desk_file.touch(0o600)
         desk_file.write_text(json.dumps(desk))
         self._lay_out_commands()
-        if self._hardware is not None:
-            self._lay_out_driver()
 
     def _lay_out_commands(self) -> None:
         python = os.path.realpath(sys.executable)
         for link in ("python3", "python"):
             (self.bin / link).unlink(missing_ok=True)
             (self.bin / link).symlink_to(python)
-        self._command("dmesg", f'exec /bin/sh "{LAB / "commands" / "dmesg.sh"}" "$@"')
+        for name in _SHELL_COMMANDS + (_SHELL_COMMANDS_WITH_GPUS if self._hardware else ()):
+            self._command(name, (LAB / "commands" / f"{name}.sh").read_text())
         for name in NODE_COMMANDS if self._hardware else HEAD_COMMANDS:
             module = f"infra.lab.commands.{name.replace('-', '_')}"
             self._command(name, f'PYTHONPATH="{TREE}" exec "{python}" -P -S -m {module} "$@"')
@@ -112,28 +113,6 @@ class NodeRoot:
         path = self.bin / name
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(0o755)
-
-    def _lay_out_driver(self) -> None:
-        version = self.path / "proc/driver/nvidia/version"
-        version.parent.mkdir(parents=True, exist_ok=True)
-        version.write_text(f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {DRIVER_VERSION}  Release Build\n")
-        module = self.path / "sys/module/nvidia/version"
-        module.parent.mkdir(parents=True, exist_ok=True)
-        module.write_text(DRIVER_VERSION + "\n")
-
-    def lay_out_pci(self, gpus: Sequence[dict[str, Any]]) -> None:
-        """Show the GPUs on the PCI bus: vendor NVIDIA, class 3D controller."""
-        for gpu in gpus:
-            device = self.path / "sys/bus/pci/devices" / gpu["pci"]
-            device.mkdir(parents=True, exist_ok=True)
-            for name, text in (
-                ("vendor", "0x10de"),
-                ("device", gpu["device"]),
-                ("class", "0x030200"),
-                ("current_link_width", "16"),
-                ("max_link_width", "16"),
-            ):
-                (device / name).write_text(text + "\n")
 
     def begin_boot(self, gpus: Sequence[dict[str, Any]], *, up_for_s: float = 0.0) -> None:
         """Start a new boot: new boot id, the old kernel log put away, the lines of a boot in the new one."""
@@ -144,7 +123,10 @@ class NodeRoot:
         (self.path / "proc/sys/kernel/random/boot_id").write_text(self.boot_id + "\n")
         (self.path / "var/lib/lab/booted_at").write_text(f"{self._booted_at:.6f}\n")
         self.write_uptime()
-        lines = [*_BOOT_LINES] if self._hardware else [*_BOOT_LINES[:-1]]
+        driver = self.path / "sys/module/nvidia/version"
+        lines = [*_BOOT_LINES]
+        if driver.exists():
+            lines.append(f"NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  {driver.read_text().strip()}  Release Build")
         lines += [f"NVRM: GPU at PCI:{gpu['pci'].rsplit('.', 1)[0]}: {gpu['uuid']}" for gpu in gpus]
         with self._kernel_log.open("w") as log:
             log.writelines(f"[{number * 0.4:12.6f}] {line}\n" for number, line in enumerate(lines, 1))

@@ -1,4 +1,4 @@
-"""lspci of a lab node: the NVIDIA devices on its bus, as /sys shows them; a GPU that fell off the bus reads as all ones."""
+"""lspci of a lab node: the GPUs and EFA devices on its bus, as /sys shows them; a GPU that fell off the bus reads as all ones."""
 
 import argparse
 import json
@@ -6,7 +6,8 @@ import os
 
 ROOT = os.environ["HOTSPARE_HOST_ROOT"]
 DEVICES = ROOT + "/sys/bus/pci/devices"
-CLASSES = {"0x030200": ("3D controller", "0302")}
+CLASSES = {"0x030200": ("3D controller", "0302"), "0x020000": ("Ethernet controller", "0200")}
+VENDORS = {"0x10de": "NVIDIA Corporation Device", "0x1d0f": "Amazon.com, Inc. Elastic Fabric Adapter (EFA)"}
 
 
 def line_of(address: str, lost: bool, numbers: bool) -> str:
@@ -19,7 +20,7 @@ def line_of(address: str, lost: bool, numbers: bool) -> str:
     kind, code = CLASSES.get(read("class"), ("Device", read("class")[2:6]))
     revision = "ff" if lost else "a1"
     ids = f" [{read('vendor')[2:]}:{read('device')[2:]}]" if numbers else ""
-    return f"{address[5:]} {kind}{f' [{code}]' if numbers else ''}: NVIDIA Corporation Device{ids} (rev {revision})"
+    return f"{address[5:]} {kind}{f' [{code}]' if numbers else ''}: {VENDORS.get(read('vendor'), 'Device')}{ids} (rev {revision})"
 
 
 def main() -> None:
@@ -28,11 +29,13 @@ def main() -> None:
     parser.add_argument("-n", action="count", default=0)
     parser.add_argument("-d", default="")
     options = parser.parse_args()
-    if options.d and not options.d.lower().startswith("10de:"):
-        return
+    vendor = options.d.lower().partition(":")[0]
     with open(ROOT + "/var/lib/lab/gpus.json") as file:
         lost = {gpu["pci"] for gpu in json.load(file)["gpus"] if gpu["lost"]}
     for address in sorted(os.listdir(DEVICES)):
+        with open(f"{DEVICES}/{address}/vendor") as file:
+            if vendor and file.read().strip()[2:] != vendor:
+                continue
         print(line_of(address, address in lost, options.n > 1))
 
 
