@@ -14,7 +14,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Optional
+from typing import IO, Callable, Optional
 
 ROOT_VARIABLE = "HOTSPARE_HOST_ROOT"
 
@@ -89,6 +89,13 @@ class Host:
 
     def run(self, argv: Sequence[str], deadline_s: float) -> CommandOutput:
         """Run a command to its end or kill it, with its children, after `deadline_s` seconds. Never raises for a bad command."""
+        return self.start(argv, deadline_s)()
+
+    def start(self, argv: Sequence[str], deadline_s: float) -> Callable[[], CommandOutput]:
+        """Start a command like `run`, and return what waits for its output: several that are started together cost one wait.
+
+        What it prints before that must fit a pipe (64 KiB), or it stands still until then. The deadline runs from the start.
+        """
         try:
             process = subprocess.Popen(
                 list(argv),
@@ -99,8 +106,10 @@ class Host:
                 start_new_session=True,
             )
         except OSError as error:
-            return CommandOutput(None, "", f"{argv[0]}: {error.strerror}", missing=True)
-        return _gather(process, time.monotonic() + deadline_s)
+            absent = CommandOutput(None, "", f"{argv[0]}: {error.strerror}", missing=True)
+            return lambda: absent
+        deadline = time.monotonic() + deadline_s
+        return lambda: _gather(process, deadline)
 
 
 def _gather(process: subprocess.Popen[bytes], deadline: float) -> CommandOutput:

@@ -6,14 +6,17 @@ from checks.catalog.entries import (
     HostSignal,
     SxidEntry,
     XidEntry,
+    expected_efa,
     expected_gpus,
     gpu_family,
     lookup_signal,
     lookup_sxid,
     lookup_xid,
+    nvlink_kind,
 )
 from checks.catalog.loading import FAULT_CLASSES, CatalogError
 from checks.catalog.overrides import BadOverride, Override, read_overrides
+from checks.catalog.repeats import RepeatRule, repeat_rules
 
 __all__ = [
     "FAULT_CLASSES",
@@ -23,14 +26,18 @@ __all__ = [
     "HostSignal",
     "Machine",
     "Override",
+    "RepeatRule",
     "SxidEntry",
     "XidEntry",
     "assess",
     "assess_recovery",
+    "expected_efa",
     "expected_gpus",
     "gpu_family",
     "lookup_signal",
     "lookup_sxid",
     "lookup_xid",
+    "nvlink_kind",
     "read_overrides",
+    "repeat_rules",
 ]

@@ -82,6 +82,16 @@ class EccRule:
 
 
 @dataclass(frozen=True)
+class InstanceType:
+    """What an EC2 instance type has. `efa` is None where it is not known."""
+
+    gpus: int
+    family: str
+    efa: Optional[int]
+    nvlink: str
+
+
+@dataclass(frozen=True)
 class Provenance:
     """Where the values of one column come from, and of which edition they are."""
 
@@ -140,13 +150,28 @@ def provenance() -> tuple[Provenance, ...]:
 def expected_gpus(instance_type: str) -> Optional[int]:
     """Return how many GPUs an EC2 instance type has, None for a type that is not listed. Source: EC2 instance type pages."""
     known = _instance_types().get(instance_type)
-    return known[0] if known else None
+    return known.gpus if known else None
+
+
+def expected_efa(instance_type: str) -> Optional[int]:
+    """Return how many EFA interfaces an EC2 instance type can have, None where it is not known.
+
+    Source: EC2 API DescribeInstanceTypes, NetworkInfo.EfaInfo.MaximumEfaInterfaces.
+    """
+    known = _instance_types().get(instance_type)
+    return known.efa if known else None
+
+
+def nvlink_kind(instance_type: str) -> str:
+    """Return what joins the GPUs of an instance type: "switch" (NVSwitches of its own board), "rack" (an NVL72), else ""."""
+    known = _instance_types().get(instance_type)
+    return known.nvlink if known else ""
 
 
 def gpu_family(instance_type: str) -> str:
     """Return the GPU family of an EC2 instance type, such as "H100"; empty for a type that is not listed."""
     known = _instance_types().get(instance_type)
-    return known[1] if known else ""
+    return known.family if known else ""
 
 
 @cache
@@ -165,8 +190,13 @@ def _signals() -> dict[str, HostSignal]:
 
 
 @cache
-def _instance_types() -> dict[str, tuple[int, str]]:
-    return dict(load("instance_types.csv", lambda row: (row["instance_type"], (int(row["gpus"]), row["family"]))))
+def _instance_types() -> dict[str, InstanceType]:
+    return dict(load("instance_types.csv", lambda row: (row["instance_type"], _instance_type(row))))
+
+
+def _instance_type(row: dict[str, str]) -> InstanceType:
+    efa = int(row["efa"]) if row["efa"] else None
+    return InstanceType(int(row["gpus"]), row["family"], efa, {"switch": "switch", "rack": "rack", "": ""}[row["nvlink"]])
 
 
 def _xid(row: dict[str, str]) -> XidEntry:

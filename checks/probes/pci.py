@@ -18,30 +18,50 @@ GPU_CLASSES = ("0x0300", "0x0302")
 
 
 @dataclass(frozen=True)
+class PciDevice:
+    """One device of the bus as sysfs names it, its vendor and its class code, both in hex."""
+
+    name: str
+    vendor: str
+    kind: str
+
+    @property
+    def is_gpu(self) -> bool:
+        """Say whether it is a GPU of NVIDIA."""
+        return self.vendor == NVIDIA and self.kind.startswith(GPU_CLASSES)
+
+
+@dataclass(frozen=True)
 class PciGpus:
-    """GPUs on the bus. `readable` is False where sysfs is missing; `dead` are those whose configuration space reads all ones."""
+    """GPUs on the bus. `readable` is False where sysfs is missing; `dead` are those whose configuration space reads all ones.
+
+    `devices` is everything on the bus.
+    """
 
     readable: bool
     addresses: tuple[str, ...] = ()
     dead: tuple[str, ...] = ()
+    devices: tuple[PciDevice, ...] = ()
 
 
 def read_pci(host: Host) -> PciGpus:
-    """List the GPUs on the bus."""
+    """List what is on the bus, and the GPUs among it."""
     names = host.list(DEVICES)
     if names is None:
         return PciGpus(False)
+    devices = tuple(_device(host, name) for name in names)
     addresses, dead = [], []
-    for name in names:
-        if host.read_text(f"{DEVICES}/{name}/vendor") != NVIDIA:
-            continue
-        if not (host.read_text(f"{DEVICES}/{name}/class") or "").startswith(GPU_CLASSES):
-            continue
+    for name in (device.name for device in devices if device.is_gpu):
         addresses.append(canonical(name))
         # A device that is gone answers every read with ones, while sysfs still shows the values it had.
         if host.read_bytes(f"{DEVICES}/{name}/config", 4) == b"\xff\xff\xff\xff":
             dead.append(canonical(name))
-    return PciGpus(True, tuple(addresses), tuple(dead))
+    return PciGpus(True, tuple(addresses), tuple(dead), devices)
+
+
+def _device(host: Host, name: str) -> PciDevice:
+    vendor, kind = (host.read_text(f"{DEVICES}/{name}/{file}") or "" for file in ("vendor", "class"))
+    return PciDevice(name, vendor, kind)
 
 
 def judge_pci(pci: PciGpus, nvml: NvmlState, instance_type: str, expected_override: int, at: float) -> list[Finding]:
