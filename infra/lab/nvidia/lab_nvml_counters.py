@@ -10,6 +10,7 @@ from typing import Any
 
 from lab_nvml_types import (  # type: ignore[import-not-found]
     ARGUMENT_VERSION_MISMATCH,
+    FUNCTION_NOT_FOUND,
     INVALID_ARGUMENT,
     NOT_SUPPORTED,
     SUCCESS,
@@ -22,8 +23,9 @@ _DRAM, _SRAM = 2, 7
 _KINDS = ("corrected", "uncorrected")
 _COUNTERS = ("volatile", "aggregate")
 _UNSIGNED_INT, _UNSIGNED_LONG_LONG, _SIGNED_INT = 1, 3, 5
-_LINK_FIELDS = (*range(161, 164), *range(206, 223))
-_NVLINK5_FIELDS = range(206, 223)
+_NVLINK4_FIELDS = range(161, 164)
+_NVLINK5_FIELDS = (*range(206, 216), *range(219, 223), *range(235, 251), *range(289, 294))
+_C2C_FIELDS = (171, 172, 231, 232, 233)
 
 
 def _ecc_errors(library: Any, handle: Any, kind: Any, counter: Any, reference: Any) -> Any:
@@ -67,6 +69,22 @@ def _repair_status(library: Any, handle: Any, reference: Any) -> Any:
     gpu = library.gpu(handle)
     status = _structure(reference, 0x100000C)
     status.bChannelRepairPending, status.bTpcRepairPending = gpu["repair_pending"]
+
+
+def _unrepairable(library: Any, handle: Any, reference: Any) -> Any:
+    flag = library.gpu(handle)["memory_unrepairable"]
+    if flag is None:
+        raise Failure(FUNCTION_NOT_FOUND)
+    _structure(reference, 0x1000008).unrepairableMemory = flag
+
+
+def _inforom(library: Any, handle: Any, reference: Any = None) -> Any:
+    """Validated, or its checksum given: both fail where it is corrupted."""
+    code = library.gpu(handle)["inforom"]
+    if code:
+        raise Failure(code)
+    if reference is not None:
+        set_value(reference, 0x5A1E)
 
 
 def _margin(library: Any, handle: Any, reference: Any) -> Any:
@@ -117,11 +135,24 @@ def _field(gpu: Any, field: Any, link: Any) -> Any:
     }
     if field in simple:
         return simple[field]
+    if str(field) in gpu["fields"]:
+        return _UNSIGNED_LONG_LONG, gpu["fields"][str(field)]
     if field in (94, 95, 169, *range(173, 184)):
         return _UNSIGNED_LONG_LONG, gpu["pcie"].get(str(field), 0)
-    if field in (164, *_LINK_FIELDS):
+    if field in (164, *_NVLINK4_FIELDS, *_NVLINK5_FIELDS):
         return _link_field(gpu, field, link)
+    if field in (170, *_C2C_FIELDS):
+        return _c2c_field(gpu["c2c"], field, link)
     raise Failure(NOT_SUPPORTED)
+
+
+def _c2c_field(c2c: Any, field: Any, link: Any) -> Any:
+    if field == 170:
+        return _UNSIGNED_INT, c2c["links"]
+    if link >= c2c["links"]:
+        raise Failure(INVALID_ARGUMENT if c2c["links"] else NOT_SUPPORTED)
+    usual = {171: 1, 172: 44712}.get(field, 0)
+    return _UNSIGNED_LONG_LONG, c2c.get(str(field), {}).get(str(link), usual)
 
 
 def _link_field(gpu: Any, field: Any, link: Any) -> Any:
@@ -131,7 +162,7 @@ def _link_field(gpu: Any, field: Any, link: Any) -> Any:
         return _UNSIGNED_INT, 0 if link in gpu["nvlinks_down"] else gpu["nvlink_speed"]
     if (field in _NVLINK5_FIELDS) != (gpu["nvlink_generation"] >= 5):
         raise Failure(NOT_SUPPORTED)
-    return _UNSIGNED_LONG_LONG, gpu["nvlink_errors"].get(str(field), {}).get(str(link), 0)
+    return _UNSIGNED_LONG_LONG, gpu["nvlink_errors"].get(str(field), {}).get(str(link), gpu["nvlink_usual"].get(str(field), 0))
 
 
 def _nvlink_state(library: Any, handle: Any, link: Any, reference: Any) -> Any:
@@ -167,6 +198,9 @@ COUNTER_CALLS: dict[str, Callable[..., Any]] = {
     "nvmlDeviceGetSramEccErrorStatus": _sram_status,
     "nvmlDeviceGetRowRemapperHistogram": _histogram,
     "nvmlDeviceGetRepairStatus": _repair_status,
+    "nvmlDeviceGetUnrepairableMemoryFlag_v1": _unrepairable,
+    "nvmlDeviceValidateInforom": _inforom,
+    "nvmlDeviceGetInforomConfigurationChecksum": _inforom,
     "nvmlDeviceGetMarginTemperature": _margin,
     "nvmlDeviceGetGpuFabricInfoV": _fabric,
     "nvmlDeviceGetFieldValues": _field_values,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 SUCCESS, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 0, 1, 2, 3, 4, 6
-INSUFFICIENT_SIZE, DRIVER_NOT_LOADED, GPU_IS_LOST, ARGUMENT_VERSION_MISMATCH, UNKNOWN = 7, 9, 15, 25, 999
+INSUFFICIENT_SIZE, DRIVER_NOT_LOADED, FUNCTION_NOT_FOUND, CORRUPTED_INFOROM, GPU_IS_LOST = 7, 9, 13, 14, 15
+ARGUMENT_VERSION_MISMATCH, UNKNOWN = 25, 999
 TEXTS = {
     SUCCESS: "Success",
     UNINITIALIZED: "Uninitialized",
@@ -15,6 +16,8 @@ TEXTS = {
     NOT_FOUND: "Not Found",
     INSUFFICIENT_SIZE: "Insufficient Size",
     DRIVER_NOT_LOADED: "Driver Not Loaded",
+    FUNCTION_NOT_FOUND: "Function Not Found",
+    CORRUPTED_INFOROM: "infoROM is corrupted",
     GPU_IS_LOST: "GPU is lost",
     ARGUMENT_VERSION_MISMATCH: "Argument version mismatch",
     UNKNOWN: "Unknown Error",
