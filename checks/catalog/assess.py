@@ -13,6 +13,7 @@ from checks.catalog.assessment import UNKNOWN_MACHINE, Assessment, Machine, asse
 from checks.catalog.entries import XidEntry, lookup_signal, lookup_sxid, lookup_xid
 from checks.catalog.links import PEER_REASONS, decode_nvlink4, decode_nvlink5, link_down_reason, registers_in
 from checks.catalog.overrides import Override, key_of
+from checks.catalog.repeats import repeat_rules
 from checks.model import Action, KernelEvent
 
 SXID_CLASSES: dict[Action, str] = {
@@ -51,7 +52,10 @@ def assess(event: KernelEvent, machine: Machine = UNKNOWN_MACHINE) -> Assessment
         return Assessment("none", Action.NONE, "detail of the line beside it")
     shipped = _shipped(event, machine)
     override = machine.overrides.get(key_of(event))
-    return _overridden(shipped, key_of(event), override) if override else shipped
+    if override:
+        # The settings' word is on the repeated fault too: a shipped rule never goes over it.
+        return replace(_overridden(shipped, key_of(event), override), repeats=repeat_rules(override.escalation))
+    return replace(shipped, repeats=repeat_rules(shipped.escalation))
 
 
 def _shipped(event: KernelEvent, machine: Machine) -> Assessment:

@@ -6,18 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from checks.catalog.overrides import Override
+from checks.catalog.repeats import RepeatRule
 from checks.model import Action
 
 
 @dataclass(frozen=True)
 class Assessment:
-    """What one event or reading means by itself. `because` is one plain sentence that names its source."""
+    """What one event or reading means by itself. `because` is one plain sentence that names its source.
+
+    `repeats` are the rules that `escalation` states for its coming back.
+    """
 
     fault_class: str
     action: Action
     because: str
     escalation: str = ""
     interrupts_job: str = ""
+    repeats: tuple[RepeatRule, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ RECOVERY_ACTIONS: dict[int, tuple[str, Action, str]] = {
     0: ("none", Action.NONE, "none"),
     1: ("reset_needed", Action.RESET_GPU, "GPU reset"),
     2: ("reboot_needed", Action.REBOOT_NODE, "node reboot"),
-    3: ("reset_needed", Action.RESTART_JOB, "no new peer-to-peer work on the GPU"),
+    3: ("memory_contained", Action.RESTART_JOB, "no new peer-to-peer work on the GPU"),
     4: ("reset_needed", Action.RESET_GPU, "drain, then GPU reset"),
     5: ("unknown_code", Action.CONTACT_SUPPORT, "recover the IMEX domain"),
     6: ("reset_needed", Action.RESET_GPU, "bus reset"),

@@ -36,11 +36,12 @@ FINDING_CLASSES = {
     "pcie_fatal": "reboot_needed",
     "ecc_mode": "configuration",
     "driver_mismatch": "configuration",
+    "parity": "configuration",
 }
 """Fault class of each check that can accuse by itself. A recovery action's class follows from the action it asks for."""
 
 RECOVERY_CLASSES = {
-    Action.RESTART_JOB: "reset_needed",
+    Action.RESTART_JOB: "memory_contained",
     Action.RESET_GPU: "reset_needed",
     Action.REBOOT_NODE: "reboot_needed",
     Action.POWER_CYCLE: "reboot_needed",
@@ -55,7 +56,7 @@ SECOND_SIGNALS = {
         *("ecc_uncorrected", "ecc_sram_uncorrected", "sram_threshold"),
         *("row_remap_pending", "row_remap_failure", "recovery_action"),
     ),
-    "memory_contained": ("ecc_uncorrected", "ecc_sram_uncorrected", "row_remap_pending"),
+    "memory_contained": ("recovery_action", "ecc_uncorrected", "ecc_sram_uncorrected", "row_remap_pending"),
     "reset_needed": ("recovery_action", "row_remap_pending", "repair_pending", "gpu_lost"),
     "reboot_needed": ("recovery_action", "gpu_lost", "gpu_count", "nvml_hung"),
     "link": ("recovery_action", "nvlink_down", "nvlink_recovery_failed", "nvlink_errors"),
