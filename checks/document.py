@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, Optional
 
 from checks.model import Diagnosis, Finding, GpuRef, KernelEvent, Verdict
+from checks.parity import Configuration
 
 SCHEMA = 1
 
@@ -39,6 +40,7 @@ class ProbeReport:
     diagnosis: Diagnosis
     readings: Optional[dict[str, Any]] = None
     driver_version: str = ""
+    configuration: Optional[Configuration] = None
 
     @property
     def verdict(self) -> Verdict:
@@ -62,6 +64,8 @@ class ProbeReport:
             "dropped": max(0, len(self.events) - EVENTS_LIMIT),
             "diagnosis": _plain(self.diagnosis),
         }
+        if self.configuration is not None:
+            document["configuration"] = self.configuration.to_json()
         if self.readings is not None:
             document["readings"] = self.readings
         return document

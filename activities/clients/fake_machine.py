@@ -52,7 +52,10 @@ class FakeFault:
 
 @dataclass
 class FakeMachine:
-    """State of one machine. Every method is called under the fleet's lock."""
+    """State of one machine. Every method is called under the fleet's lock.
+
+    `fabric_manager` is its version, the driver's where empty.
+    """
 
     name: str
     gpus: int = 8
@@ -68,6 +71,9 @@ class FakeMachine:
     runs: dict[str, Any] = field(default_factory=dict)
     gpu_processes: int = 0
     never_boots: bool = False
+    kernel: str = "6.8.0-1029-aws"
+    driver: str = "580.95.05"
+    fabric_manager: str = ""
     log_grew: threading.Condition = field(default_factory=threading.Condition)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from activities.clients.fake_machine import FakeMachine
@@ -16,7 +16,6 @@ from checks.probes.probe import ProbeOptions, probe
 from checks.probes.readings import LOST, OK, GpuReadings, NvmlState, Reading
 from checks.thresholds import read_thresholds
 
-DRIVER = "580.95.05"
 PENDING_AFTER = frozenset({48, 95})
 RESET_ASKED_AFTER = frozenset({74, 95})
 
@@ -63,16 +62,21 @@ class MachineHost(Host):
         inside = {path[len(name) + 1 :].split("/", 1)[0] for path in _files(self._machine) if path.startswith(f"{name}/")}
         return sorted(inside) or None
 
-    def run(self, argv: Sequence[str], deadline_s: float) -> CommandOutput:
-        if argv[0] == "dmesg":
-            return CommandOutput(0, "\n".join(self._machine.kernel_log) + "\n")
-        return CommandOutput(None, "", missing=True)
+    def start(self, argv: Sequence[str], deadline_s: float) -> Callable[[], CommandOutput]:
+        said = {
+            "dmesg": "\n".join(self._machine.kernel_log),
+            "nv-fabricmanager": f"Fabric Manager version is : {self._machine.fabric_manager or self._machine.driver}",
+        }.get(argv[0])
+        output = CommandOutput(None, "", missing=True) if said is None else CommandOutput(0, f"{said}\n")
+        return lambda: output
 
 
 def _files(machine: FakeMachine) -> dict[str, bytes]:
     files = {
         "/proc/sys/kernel/random/boot_id": f"{machine.boot_id}\n".encode(),
         "/proc/uptime": f"{machine.uptime_s:.2f} 0.00\n".encode(),
+        "/proc/sys/kernel/osrelease": f"{machine.kernel}\n".encode(),
+        "/proc/driver/nvidia/version": f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {machine.driver}  Release\n".encode(),
         "/proc/meminfo": b"MemTotal: 2097152000 kB\nMemAvailable: 1992294400 kB\n",
     }
     for gpu in range(machine.gpus):
@@ -85,7 +89,7 @@ def _files(machine: FakeMachine) -> dict[str, bytes]:
 
 def nvml_of(machine: FakeMachine) -> NvmlState:
     """What NVML says of the machine's GPUs."""
-    return NvmlState("read", driver_version=DRIVER, gpus=tuple(_gpu(machine, index) for index in range(machine.gpus)))
+    return NvmlState("read", driver_version=machine.driver, gpus=tuple(_gpu(machine, index) for index in range(machine.gpus)))
 
 
 def _gpu(machine: FakeMachine, index: int) -> GpuReadings:

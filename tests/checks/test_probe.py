@@ -56,7 +56,7 @@ def test_the_document_is_plain_json_with_the_agreed_keys(node: TestNode) -> None
     assert document["diagnosis"]["action"] == "RESTART_JOB"
     assert set(document) == {
         *("schema", "verdict", "boot_id", "uptime_s", "taken_at", "instance_type", "gpus", "gpu_processes"),
-        *("findings", "events", "dropped", "diagnosis", "driver_version"),
+        *("findings", "events", "dropped", "diagnosis", "driver_version", "configuration"),
     }
     (event,) = document["events"]
     assert (event["kind"], event["code"], event["pci"], event["monotonic_s"]) == ("xid", 94, "0000:86:00", 4990.0)
