@@ -48,8 +48,8 @@ def every_event() -> Iterator[KernelEvent]:
         yield xid(154, "GPU recovery action changed", recovery=number)
     for row in register_bits():
         for bit in row.bits:
-            words = [f"{1 << bit:#x}" if place == row.register else "0x0" for place in range(1, 8)]
-            yield xid(74, f"NVLink: fatal error detected on link 3({', '.join(words)})")
+            registers = [f"{1 << bit:#x}" if place == row.register else "0x0" for place in range(1, 8)]
+            yield xid(74, f"NVLink: fatal error detected on link 3({', '.join(registers)})")
     for error, word in product(unit_errors(), ("Fatal", "Nonfatal")):
         words = f"({error.values[1]:#010x} {error.status or 1:#010x} 0x0 0x0 0x0)"
         yield xid(error.code, f"{error.units[1]} {word} XC0 i0 Link 02 {words}", word)
