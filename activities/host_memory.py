@@ -5,9 +5,9 @@ A namespace forgets closed workflows within a day; strikes, known-bad serials, f
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from temporalio import activity
 
@@ -69,6 +69,14 @@ class Freeze(Message):
     why: str
 
 
+class SeenConfiguration(Message):
+    """How a node was set up when it was last looked at: the document of `checks.parity.Configuration`."""
+
+    instance_id: str
+    taken_at: datetime
+    document: dict[str, Any] = {}
+
+
 class CloseHostIncident(Message):
     """Store a closed incident and its effect on the host: fate, strike, whether the last rung helped, qualification."""
 
@@ -128,6 +136,14 @@ class HostMemory(Protocol):
     def save_incident(self, closed: ClosedIncident) -> None: ...
 
     def incidents(self, instance_id: str = "", limit: int = 100) -> list[ClosedIncident]: ...
+
+    def configurations(self, instance_ids: Sequence[str]) -> list[SeenConfiguration]:
+        """Return how these nodes were set up when they were last seen; unknown ones are left out."""
+        ...
+
+    def save_configuration(self, seen: SeenConfiguration) -> None:
+        """Replace what is remembered of a node's set-up."""
+        ...
 
     def freezes(self, cluster: str) -> list[Freeze]: ...
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 
 from activities.clients.fake_points import Points
 from activities.errors import PreconditionFailed
-from activities.host_memory import ClosedIncident, Freeze, HostRecord
+from activities.host_memory import ClosedIncident, Freeze, HostRecord, SeenConfiguration
 
 
 class FakeMemory:
@@ -19,6 +20,7 @@ class FakeMemory:
         self._intents: dict[str, float] = {}
         self._records: dict[str, HostRecord] = {}
         self._incidents: dict[tuple[str, str], ClosedIncident] = {}
+        self._configurations: dict[str, SeenConfiguration] = {}
         self._freezes: dict[str, list[Freeze]] = {}
 
     def note_intent(self, token: str, what: str) -> bool:
@@ -53,6 +55,14 @@ class FakeMemory:
         with self._lock:
             mine = [closed for closed in self._incidents.values() if instance_id in ("", closed.instance_id)]
         return sorted(mine, key=lambda closed: closed.closed_at, reverse=True)[:limit]
+
+    def configurations(self, instance_ids: Sequence[str]) -> list[SeenConfiguration]:
+        with self._lock:
+            return [self._configurations[one] for one in instance_ids if one in self._configurations]
+
+    def save_configuration(self, seen: SeenConfiguration) -> None:
+        with self._lock:
+            self._configurations[seen.instance_id] = seen
 
     def freezes(self, cluster: str) -> list[Freeze]:
         return self._points.carry_out("memory.freezes", cluster, lambda: list(self._freezes.get(cluster, [])))

@@ -5,14 +5,15 @@ Every call opens its own connection: calls are rare, and a connection must not w
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC
 from pathlib import Path
 
 from activities.errors import PreconditionFailed, ProviderBusy
-from activities.host_memory import ClosedIncident, Freeze, Freezes, HostRecord
+from activities.host_memory import ClosedIncident, Freeze, Freezes, HostRecord, SeenConfiguration
 
 BUSY_S = 10.0
 """Seconds to wait for another writer. Hotspare default: a write takes milliseconds."""
@@ -27,6 +28,7 @@ CREATE TABLE IF NOT EXISTS incidents (
     PRIMARY KEY (incident, run_id)
 );
 CREATE INDEX IF NOT EXISTS incidents_by_host ON incidents (instance_id, closed_at);
+CREATE TABLE IF NOT EXISTS configurations (instance_id TEXT PRIMARY KEY, seen TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS freezes (cluster TEXT PRIMARY KEY, freezes TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS intents (
     token TEXT PRIMARY KEY, what TEXT NOT NULL, noted_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%d %H:%M:%f', 'now'))
@@ -99,6 +101,17 @@ class SqliteMemory:
         with self._open() as database:
             rows = database.execute(sql, (instance_id, limit)).fetchall()
         return [ClosedIncident.model_validate_json(row[0]) for row in rows]
+
+    def configurations(self, instance_ids: Sequence[str]) -> list[SeenConfiguration]:
+        wanted = json.dumps(list(instance_ids))
+        sql = "SELECT seen FROM configurations WHERE instance_id IN (SELECT value FROM json_each(?)) ORDER BY instance_id"
+        with self._open() as database:
+            rows = database.execute(sql, (wanted,)).fetchall()
+        return [SeenConfiguration.model_validate_json(row[0]) for row in rows]
+
+    def save_configuration(self, seen: SeenConfiguration) -> None:
+        with self._open() as database:
+            database.execute("INSERT OR REPLACE INTO configurations VALUES (?, ?)", (seen.instance_id, seen.model_dump_json()))
 
     def freezes(self, cluster: str) -> list[Freeze]:
         with self._open() as database:

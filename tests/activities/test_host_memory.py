@@ -23,6 +23,7 @@ from activities.host_memory import (
     LoadFreezes,
     RungAttempt,
     SaveFreezes,
+    SeenConfiguration,
     remember_attempt,
 )
 from checks.model import Action
@@ -169,3 +170,11 @@ def test_a_store_that_cannot_be_read_says_so_and_is_not_taken_for_empty(tmp_path
     (tmp_path / "memory.sqlite3").mkdir()
     with pytest.raises(ProviderBusy, match=r"memory\.sqlite3"):
         memory.freezes("lab")
+
+
+def test_how_nodes_were_set_up_is_remembered_by_node_the_last_look_alone(memory: HostMemory) -> None:
+    for kernel in ("6.5", "6.8"):
+        seen = SeenConfiguration(instance_id="i-1", taken_at=NOON, document={"values": {"kernel": kernel}})
+        memory.save_configuration(seen)
+    assert memory.configurations(["i-1", "i-2"]) == [seen]
+    assert memory.configurations([]) == []
