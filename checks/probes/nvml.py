@@ -17,8 +17,11 @@ from checks.probes.nvml_tags import take
 from checks.probes.readings import NvmlState, state_from_json
 
 
-def read_nvml(deadline_s: float) -> NvmlState:
-    """Read NVML within `deadline_s` seconds. Never raises and never waits longer: a driver that hangs is an answer."""
+def read_nvml(deadline_s: float, deep: bool = False) -> NvmlState:
+    """Read NVML within `deadline_s` seconds; `deep` as in `read_gpu`.
+
+    Never raises and never waits longer: a driver that hangs is an answer.
+    """
     receiver, sender = os.pipe()
     try:
         child = os.fork()
@@ -28,7 +31,7 @@ def read_nvml(deadline_s: float) -> NvmlState:
         return NvmlState("error", f"no process could be started to read NVML: {error}")
     if child == 0:
         os.close(receiver)
-        _child(sender)
+        _child(sender, deep)
     os.close(sender)
     try:
         text = _receive(receiver, time.monotonic() + deadline_s)
@@ -43,10 +46,10 @@ def read_nvml(deadline_s: float) -> NvmlState:
         return NvmlState("error", "the process that reads NVML died without an answer")
 
 
-def _child(sender: int) -> None:
+def _child(sender: int, deep: bool) -> None:
     """Read, send, and leave without running any clean-up that belongs to the parent."""
     try:
-        content = json.dumps(_read().to_json()).encode()
+        content = json.dumps(_read(deep).to_json()).encode()
         while content:
             content = content[os.write(sender, content) :]
     finally:
@@ -75,7 +78,7 @@ def _end(child: int) -> None:
         select.select([], [], [], 0.005)
 
 
-def _read() -> NvmlState:
+def _read(deep: bool) -> NvmlState:
     try:
         import pynvml
     except ImportError as error:
@@ -92,6 +95,6 @@ def _read() -> NvmlState:
     try:
         count = int(pynvml.nvmlDeviceGetCount())
         driver = take(pynvml, lambda: text(pynvml.nvmlSystemGetDriverVersion())).text()
-        return NvmlState("read", driver_version=driver, gpus=tuple(read_gpu(pynvml, index) for index in range(count)))
+        return NvmlState("read", driver_version=driver, gpus=tuple(read_gpu(pynvml, index, deep) for index in range(count)))
     except pynvml.NVMLError as error:
         return NvmlState("error", f"NVML does not count its GPUs: {error}")

@@ -1,4 +1,4 @@
-"""Judges a GPU's condition by what NVML says: slowed down by heat or power, too hot, held to less power than its peers."""
+"""Judges a GPU's condition by what NVML says: slowed down, too hot, held to less power, a broken InfoROM."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def judge_condition(gpu: GpuReadings, peers: Sequence[GpuReadings], who: GpuRef,
     yield from _clocks(gpu, who, at)
     yield from _margin(gpu, who, at)
     yield from _power_limit(gpu, peers, who, at)
+    yield from _inforom(gpu, who, at)
 
 
 def _clocks(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding]:
@@ -57,3 +58,11 @@ def _power_limit(gpu: GpuReadings, peers: Sequence[GpuReadings], who: GpuRef, at
     summary = f"GPU {gpu.index} may draw {limit / 1000:g} W, others here {usual / 1000:g} W"
     evidence = f"enforced limit {limit / 1000:g} W, default {default / 1000:g} W"
     yield Finding("power_limit", Verdict.WARN, summary, evidence, at, Action.RUN_DIAGNOSTICS, None, who)
+
+
+def _inforom(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding]:
+    """The board's own memory holds its repairs and settings: a reboot reads it anew, a second time is a bad board."""
+    if gpu.get("inforom_corrupt").number():
+        summary = f"GPU {gpu.index} has a corrupted InfoROM, where repairs of its memory are kept"
+        evidence = "NVML: the InfoROM is corrupted (DCGM 4.6: DCGM_FR_CORRUPT_INFOROM)"
+        yield Finding("inforom", Verdict.WARN, summary, evidence, at, Action.REBOOT_NODE, None, who)

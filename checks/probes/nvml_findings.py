@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Optional
 
 from checks.catalog import assess_recovery
@@ -63,10 +64,22 @@ def _judge_gpu(gpu: GpuReadings, peers: Sequence[GpuReadings], at: float, uptime
     if failed:
         evidence = "; ".join(f"{name}: {detail}" for name, detail in sorted(failed.items()))
         yield Finding("unreadable", Verdict.UNKNOWN, f"GPU {gpu.index} does not answer every question", evidence, at, gpu=who)
-    yield from _recovery(gpu, who, at)
-    yield from judge_memory(gpu, who, at)
-    yield from judge_condition(gpu, peers, who, at)
-    yield from judge_links(gpu, peers, who, at, uptime_s)
+    found = [*_recovery(gpu, who, at), *judge_memory(gpu, who, at), *judge_condition(gpu, peers, who, at)]
+    yield from (_for_mig(gpu, one) for one in (*found, *judge_links(gpu, peers, who, at, uptime_s)))
+
+
+def _for_mig(gpu: GpuReadings, finding: Finding) -> Finding:
+    """A GPU that is split by MIG cannot be reset while its instances exist: what needs a reset needs the node."""
+    if finding.action is not Action.RESET_GPU or not mig_is_on(gpu):
+        return finding
+    evidence = "; ".join(filter(None, (finding.evidence, "MIG is on, so a reset of the GPU is not supported: reboot the node")))
+    return replace(finding, action=Action.REBOOT_NODE, evidence=evidence)
+
+
+def mig_is_on(gpu: GpuReadings) -> bool:
+    """Say whether a GPU is split into instances now."""
+    mode = gpu.get("mig_mode")
+    return mode.state == OK and bool(mode.value[0])
 
 
 def _is_missed(name: str, reading: Reading) -> bool:

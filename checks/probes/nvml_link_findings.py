@@ -7,18 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from checks.model import Action, Finding, GpuRef, Verdict
+from checks.probes.nvml_fabric import FABRIC_STATES, fabric_faults, fabric_words
+from checks.probes.nvml_links import NVLINK_USUAL
 from checks.probes.readings import OK, GpuReadings
-
-FABRIC_STATES = ("not supported", "not started", "in progress", "completed")
-FABRIC_FAULTS = {
-    "degraded bandwidth": 0,
-    "route recovery": 2,
-    "unhealthy route": 4,
-    "access time-out recovery": 6,
-}
-"""Shift of each two-bit field of the fabric's health mask in which 1 means fault. Source: nvml.h."""
-_CONFIGURATION_SHIFT = 8
-"""Four bits: 0 not supported, 1 none, from 2 on a wrong configuration. Source: nvml.h."""
 
 FABRIC_SETTLES_S = 300.0
 """A fabric that is not up so long after boot stays down. Hotspare default."""
@@ -34,7 +25,8 @@ NVLINK_FATAL = "recoveries_failed"
 
 def judge_links(gpu: GpuReadings, peers: Sequence[GpuReadings], who: GpuRef, at: float, up_s: Optional[float]) -> list[Finding]:
     """Return what is wrong with one GPU's links. `peers` are all GPUs of the node, `up_s` how long the node is up, seconds."""
-    found = (*_nvlink_states(gpu, peers, who, at), *_nvlink_errors(gpu, who, at), *_fabric(gpu, peers, who, at, up_s))
+    found = [*_nvlink_states(gpu, peers, who, at), *_nvlink_errors(gpu, who, at), *_fabric(gpu, peers, who, at, up_s)]
+    found += _c2c(gpu, who, at)
     return [*found, *_pcie_link(gpu, who, at), *_pcie_errors(gpu, who, at), *_pcie_replays(gpu, who, at, up_s)]
 
 
@@ -60,8 +52,8 @@ def _nvlink_errors(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding
     """CRC errors that were replayed are normal up to a rate, so they alone are no finding."""
     errors = gpu.get("nvlink_errors")
     nonzero = dict(errors.value["nonzero"]) if errors.state == OK else {}
-    nonzero.pop("crc", None)
-    nonzero.pop("recoveries_done", None)
+    for name in NVLINK_USUAL:
+        nonzero.pop(name, None)
     if not nonzero:
         return
     evidence = "; ".join(
@@ -77,6 +69,21 @@ def _nvlink_errors(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding
         yield Finding("nvlink_errors", Verdict.WARN, summary, evidence[:500], at, Action.RUN_DIAGNOSTICS, None, who)
 
 
+def _c2c(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding]:
+    """Links to a Grace CPU correct errors by themselves (XID 121): only one that is down, or interrupts, are told."""
+    states, errors = gpu.get("c2c_states"), gpu.get("c2c_errors")
+    down = [link for link, state in enumerate(states.value) if not state] if states.state == OK else []
+    interrupts = errors.value["nonzero"].get("interrupt_errors", {}) if errors.state == OK else {}
+    if down and len(down) < len(states.value):
+        summary = f"GPU {gpu.index}: C2C link {', '.join(map(str, down))} to the CPU is down, others of the GPU are up"
+        evidence = f"NVML field 171 by link: {states.value}"
+        yield Finding("c2c_down", Verdict.WARN, summary, evidence, at, Action.RUN_DIAGNOSTICS, None, who)
+    if interrupts:
+        summary = f"GPU {gpu.index} counts {sum(interrupts.values())} errors with interrupts on its C2C links to the CPU"
+        evidence = f"NVML field 231: {', '.join(f'link {link} {count}' for link, count in interrupts.items())}"
+        yield Finding("c2c_errors", Verdict.OK, summary, evidence, at, Action.NONE, None, who)
+
+
 def _fabric(gpu: GpuReadings, peers: Sequence[GpuReadings], who: GpuRef, at: float, up_s: Optional[float]) -> Iterable[Finding]:
     """A single GPU of a bigger board, as small instances have it, never joins: there is nobody to be linked to."""
     reading = gpu.get("fabric")
@@ -85,8 +92,10 @@ def _fabric(gpu: GpuReadings, peers: Sequence[GpuReadings], who: GpuRef, at: flo
         return
     state = fabric["state"]
     words = FABRIC_STATES[state] if state < len(FABRIC_STATES) else str(state)
-    evidence = f"fabric: {words}, status {fabric.get('status')}, mask {fabric.get('mask', 0):#x}, summary {fabric.get('summary')}"
-    faults = _fabric_faults(fabric.get("mask", 0))
+    mask = fabric.get("mask", 0)
+    evidence = f"fabric: {words}, status {fabric.get('status')}, summary {fabric.get('summary')}, mask {mask:#x}"
+    evidence += f" ({told})" if (told := fabric_words(mask)) else ""
+    faults = fabric_faults(mask)
     if state < 3 and ((up_s or 0.0) <= FABRIC_SETTLES_S or len(peers) == 1):
         yield Finding("fabric_joining", Verdict.OK, f"GPU {gpu.index} has not joined an NVSwitch fabric", evidence, at, gpu=who)
     elif state < 3:
@@ -98,11 +107,6 @@ def _fabric(gpu: GpuReadings, peers: Sequence[GpuReadings], who: GpuRef, at: flo
     elif state >= 3 and fabric.get("summary") == 3:
         summary = f"GPU {gpu.index} has limited capacity in the NVSwitch fabric"
         yield Finding("fabric", Verdict.WARN, summary, evidence, at, Action.REBOOT_NODE, None, who)
-
-
-def _fabric_faults(mask: int) -> list[str]:
-    faults = [words for words, shift in FABRIC_FAULTS.items() if mask >> shift & 3 == 1]
-    return faults + ["wrong configuration"] * (mask >> _CONFIGURATION_SHIFT & 15 >= 2)
 
 
 def _pcie_link(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding]:

@@ -1,4 +1,4 @@
-"""Reads every NVLink of a GPU: whether it is active, its speed and its error counters, for NVLink 3 and 4 and for NVLink 5."""
+"""Reads every link of a GPU to its peers (NVLink 3 and 4, NVLink 5) and to its Grace CPU (C2C): state, speed, error counters."""
 
 from __future__ import annotations
 
@@ -20,13 +20,34 @@ ERROR_FIELDS = {
     "transmit_discards": 212,
     "recoveries_done": 213,
     "recoveries_failed": 214,
+    "recoveries": 215,
     "effective_errors": 219,
     "symbol_errors": 221,
 }
 """Error counters per link: 161 to 163 of NVLink 3 and 4, the others of NVLink 5. Source: nvml.h.
 
-Left out, because healthy links have them high: raw errors, bit error rates, bucket 0 of the history of error correction.
+Healthy links have others high: those are of `QUALITY_FIELDS`. 205 and 216 to 218 are deprecated.
 """
+
+NVLINK_USUAL = ("crc", "recoveries_done", "recoveries")
+"""Counters that healthy links have too: what was replayed or recovered. CRC errors matter by their rate."""
+
+FEC_BUCKETS = 16
+QUALITY_FIELDS = {
+    "effective_ber": 220,
+    "symbol_ber": 222,
+    **{f"fec_{bucket}": 235 + bucket for bucket in range(FEC_BUCKETS)},
+    "raw_errors_lane_0": 289,
+    "raw_errors_lane_1": 290,
+    "raw_ber": 293,
+}
+"""How much error correction has to do per link of NVLink 5; never a fault by itself. Source: nvml.h.
+
+Bucket N counts codewords with N corrected symbols: bucket 0 grows by the billion. Raw errors are those before correction.
+"""
+
+C2C_FIELDS = {"status": 171, "interrupt_errors": 231, "replays": 232, "replays_back_to_back": 233}
+"""Values per link to the Grace CPU. Source: nvml.h."""
 
 SPEED_FIELD = 164
 """Speed of a link, Mbit/s as the driver counts. Source: nvml.h."""
@@ -79,4 +100,51 @@ def _counters(nvml: Any, gpu: Any, active: list[int]) -> dict[str, Reading]:
     return {
         "nvlink_speeds": Reading(OK, speeds) if "speed" in given else unknown,
         "nvlink_errors": failure or (Reading(OK, {"counters": counters, "nonzero": errors}) if counters else unknown),
+    }
+
+
+def read_quality(nvml: Any, gpu: Any, states: Reading) -> Reading:
+    """Sum up `QUALITY_FIELDS` over a GPU's active links: buckets and errors in all, the worst bit error rate of each kind."""
+    active = [link for link, state in enumerate(states.value) if state] if states.state == OK else []
+    if not active:
+        return Reading(NOT_SUPPORTED, detail="no active link")
+    values: dict[str, list[int]] = {}
+    for link in active:
+        answers = field_readings(nvml, gpu, {name: (number, link) for name, number in QUALITY_FIELDS.items()})
+        bad = next((one for one in answers.values() if one.state != OK), None)
+        if bad is not None:
+            return bad
+        for name, answer in answers.items():
+            values.setdefault(name, []).append(answer.number() or 0)
+    rates = {name: max(values[name], key=_error_rate) for name in values if name.endswith("_ber")}
+    return Reading(
+        OK,
+        {
+            "fec": [sum(values[f"fec_{bucket}"]) for bucket in range(FEC_BUCKETS)],
+            "raw_errors": sum(values["raw_errors_lane_0"]) + sum(values["raw_errors_lane_1"]),
+            **{name: f"{packed >> 8 & 15}e-{packed & 255}" for name, packed in rates.items()},
+        },
+    )
+
+
+def _error_rate(packed: int) -> float:
+    """A bit error rate as NVML packs it: mantissa above the lowest eight bits, which are the negative exponent."""
+    return float(packed >> 8 & 15) * 10.0 ** -(packed & 255)
+
+
+def read_c2c(nvml: Any, gpu: Any, count: int) -> dict[str, Reading]:
+    """Return the readings `c2c_states` (1 or 0 per link) and `c2c_errors`, in the form of `nvlink_errors`."""
+    names = ("c2c_states", "c2c_errors")
+    if not count:
+        return dict.fromkeys(names, Reading(NOT_SUPPORTED, detail="no C2C link"))
+    answers = [field_readings(nvml, gpu, {name: (n, link) for name, n in C2C_FIELDS.items()}) for link in range(count)]
+    failure = next((one for link in answers for one in link.values() if one.state not in (OK, NOT_SUPPORTED)), None)
+    if failure is not None:
+        return dict.fromkeys(names, failure)
+    counters = [name for name in C2C_FIELDS if name != "status" and all(link[name].state == OK for link in answers)]
+    nonzero = {name: {str(link): one[name].value for link, one in enumerate(answers) if one[name].value} for name in counters}
+    given = {"counters": counters, "nonzero": {name: links for name, links in nonzero.items() if links}}
+    return {
+        "c2c_states": Reading(OK, [link["status"].number() for link in answers]),
+        "c2c_errors": Reading(OK, given) if counters else Reading(NOT_SUPPORTED, detail="no such counter"),
     }

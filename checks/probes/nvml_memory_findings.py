@@ -25,6 +25,7 @@ def judge_memory(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding]:
     yield from _sram(gpu, who, at)
     yield from _repair_pending(gpu, who, at)
     yield from _spare_rows(gpu, who, at)
+    yield from _banks(gpu, who, at)
     yield from _retired_pages(gpu, who, at)
     yield from _ecc_mode(gpu, who, at)
     yield from _uncorrected(gpu, who, at)
@@ -95,10 +96,24 @@ def _spare_rows(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding]:
     yield Finding("spare_rows", verdict, summary, evidence, at, Action.RUN_DIAGNOSTICS, None, who)
 
 
+def _banks(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding]:
+    """Whole banks are remapped as rows are: at the next reset, from a stock of spare ones. Drivers before 615 cannot say."""
+    numbers = {
+        name: gpu.get(f"bank_{name}").number() for name in ("remap_pending", "remaps_active", "groups_full", "groups_none")
+    }
+    evidence = "banks: " + ", ".join(f"{name.replace('_', ' ')} {n}" for name, n in numbers.items() if n is not None)
+    if numbers["remap_pending"]:
+        summary = f"GPU {gpu.index} waits for a reset to remap a bad memory bank; it can wait for the job's end"
+        yield Finding("bank_remap_pending", Verdict.WARN, summary, evidence, at, Action.RESET_GPU, None, who)
+    if numbers["groups_none"]:
+        summary = f"GPU {gpu.index}: {numbers['groups_none']} groups of memory banks have no spare bank left"
+        yield Finding("spare_banks", Verdict.WARN, summary, evidence, at, Action.RUN_DIAGNOSTICS, None, who)
+
+
 def _retired_pages(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding]:
     retired = (gpu.get("retired_pages_sbe").number() or 0) + (gpu.get("retired_pages_dbe").number() or 0)
-    pending = gpu.get("retired_pages_pending").number()
-    evidence = f"retired pages: {retired}, pending {pending or 0}"
+    pending = sum(gpu.get(f"retired_pages_pending{kind}").number() or 0 for kind in ("", "_sbe", "_dbe"))
+    evidence = f"retired pages: {retired}, pending {pending}"
     if retired >= RETIRED_PAGES_LIMIT:
         summary = f"GPU {gpu.index} has retired {retired} memory pages, as many as it can"
         yield Finding("retired_pages", Verdict.WARN, summary, evidence, at, Action.REPLACE_NODE, None, who)

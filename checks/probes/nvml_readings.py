@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable
 
-from checks.probes.nvml_links import read_links
+from checks.probes.nvml_links import read_c2c, read_links, read_quality
 from checks.probes.nvml_tags import MissingFunction, field_readings, take
 from checks.probes.readings import OK, GpuReadings, Reading
 
@@ -35,7 +35,24 @@ FIELDS = {
     "retired_pages_sbe": 29,
     "retired_pages_dbe": 30,
     "retired_pages_pending": 31,
+    "retired_pages_pending_sbe": 92,
+    "retired_pages_pending_dbe": 93,
+    "remapped_rows_corrected_inactive": 301,
+    "remapped_rows_uncorrected_inactive": 302,
+    "bank_remaps_active": 303,
+    "bank_remaps_inactive": 304,
+    "bank_groups_full": 305,
+    "bank_groups_none": 306,
+    "bank_remap_pending": 307,
+    "violation_power_ns": 74,
+    "violation_thermal_ns": 75,
+    "violation_board_limit_ns": 77,
+    "violation_reliability_ns": 79,
+    "slow_software_thermal_ns": 269,
+    "slow_hardware_thermal_ns": 270,
+    "slow_power_brake_ns": 271,
     "nvlink_count": 91,
+    "c2c_count": 170,
 }
 """NVML field numbers. Source: nvml.h; 226 and 227 are deprecated forms of 230, which drivers before 565 do not have."""
 
@@ -53,8 +70,8 @@ SRAM_COUNTERS = (
 Questions = dict[str, Callable[[], Any]]
 
 
-def read_gpu(nvml: Any, index: int) -> GpuReadings:
-    """Take every reading of one GPU, each tagged by itself."""
+def read_gpu(nvml: Any, index: int, deep: bool = False) -> GpuReadings:
+    """Take every reading of one GPU, each tagged by itself. `deep` adds what takes longer and is seldom needed."""
     handle = take(nvml, lambda: nvml.nvmlDeviceGetHandleByIndex(index))
     if handle.state != OK:
         return GpuReadings(index, {"handle": Reading(handle.state, detail=handle.detail)})
@@ -63,7 +80,11 @@ def read_gpu(nvml: Any, index: int) -> GpuReadings:
     asked = {**_identity(nvml, gpu), **_memory(nvml, gpu), **_condition(nvml, gpu), **_bus(nvml, gpu), **_modes(nvml, gpu)}
     values.update((name, take(nvml, ask)) for name, ask in asked.items())
     values.update(field_readings(nvml, gpu, FIELDS))
+    values["inforom_corrupt"] = take(nvml, lambda: _inforom(nvml, gpu, deep))
     values.update(read_links(nvml, gpu, values["nvlink_count"].number()))
+    values.update(read_c2c(nvml, gpu, values["c2c_count"].number() or 0))
+    if deep:
+        values["nvlink_quality"] = read_quality(nvml, gpu, values["nvlink_states"])
     return GpuReadings(index, values)
 
 
@@ -161,6 +182,18 @@ def _histogram(nvml: Any, gpu: Any) -> dict[str, int]:
     """Memory banks by the spare rows they have left."""
     banks = _ask(nvml, "nvmlDeviceGetRowRemapperHistogram", gpu)()
     return {name: int(getattr(banks, name)) for name in ("max", "high", "partial", "low", "none")}
+
+
+def _inforom(nvml: Any, gpu: Any, deep: bool) -> int:
+    """1 where the board's own memory is corrupted. To validate it reads its flash, so a quick look only asks for its checksum."""
+    function = "nvmlDeviceValidateInforom" if deep else "nvmlDeviceGetInforomConfigurationChecksum"
+    try:
+        _ask(nvml, function, gpu)()
+    except nvml.NVMLError as error:
+        if error.value != nvml.NVML_ERROR_CORRUPTED_INFOROM:
+            raise
+        return 1
+    return 0
 
 
 def _filled(nvml: Any, function: str, structure: str, gpu: Any) -> Any:

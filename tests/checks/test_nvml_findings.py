@@ -208,3 +208,80 @@ def test_a_memory_reading_that_fails_leaves_the_gpu_unknown(name: str) -> None:
 
 def test_a_gpu_lost_between_two_readings_is_lost() -> None:
     assert accused(node(nvlink_states=Reading(LOST))) == [("gpu_lost", Verdict.CRITICAL, Action.REBOOT_NODE)]
+
+
+MIG: dict[str, Any] = {"mig_mode": [1, 1], "remapped_rows": Reading(NOT_SUPPORTED), "row_remap_histogram": Reading(NOT_SUPPORTED)}
+
+
+@pytest.mark.parametrize(
+    ("changed", "check"),
+    [
+        ({"repair_pending": [0, 1]}, "repair_pending"),
+        ({"ecc_uncorrected_volatile_sram": 2}, "ecc_sram_uncorrected"),
+        ({"recovery_action": 1}, "recovery_action"),
+        ({"bank_remap_pending": 1}, "bank_remap_pending"),
+    ],
+)
+def test_with_mig_on_a_reset_is_not_supported_so_the_node_is_rebooted(changed: dict[str, Any], check: str) -> None:
+    ((found, _, action),) = accused(node(**{**MIG, **changed}))
+    assert (found, action) == (check, Action.REBOOT_NODE)
+    assert diagnose(judged(node(**{**MIG, **changed})), timing=Timing(1e9, UP_S)).fault_class == "reboot_needed"
+    ((_, _, action),) = accused(node(**changed))
+    assert action is Action.RESET_GPU
+
+
+def test_with_mig_on_row_remaps_are_not_said_to_be_in_order() -> None:
+    findings = judged(node(MIG))
+    assert {one.verdict for one in findings} == {Verdict.OK}
+    assert "row_remap" not in {one.check for one in findings}
+
+
+@pytest.mark.parametrize("shift", [0, 2, 4, 6])
+@pytest.mark.parametrize(("value", "is_fault"), [(0, False), (1, True), (2, False), (3, False)])
+def test_each_field_of_the_fabrics_health_is_a_fault_only_where_it_says_so(shift: int, value: int, is_fault: bool) -> None:
+    mask = 0x21AA & ~(3 << shift) | value << shift
+    found = accused(node(fabric={"state": 3, "status": 0, "mask": mask, "summary": 1}))
+    assert [check for check, _, _ in found] == ["fabric"] * is_fault
+
+
+@pytest.mark.parametrize(
+    ("configuration", "words"),
+    [(2, "system GUID"), (3, "chassis"), (4, "no partition"), (5, "too few NVLinks"), (6, "firmware"), (7, "location"), (9, "9")],
+)
+def test_a_wrong_fabric_configuration_says_which(configuration: int, words: str) -> None:
+    mask = 0x20AA | configuration << 8
+    state = node(fabric={"state": 3, "status": 0, "mask": mask, "summary": 1})
+    (finding,) = [one for one in judged(state) if one.check == "fabric"]
+    assert words in finding.summary
+
+
+def test_partition_and_fabric_manager_of_the_health_are_told_and_accuse_nobody() -> None:
+    mask = 0x1AA | 1 << 12 | 2 << 14
+    state = node({"fabric": {"state": 3, "status": 0, "mask": mask, "summary": 1}})
+    assert accused(state) == []
+    broken = node(fabric={"state": 3, "status": 0, "mask": mask & ~3 | 1, "summary": 1})
+    (finding,) = [one for one in judged(broken) if one.check == "fabric" and one.verdict is not Verdict.OK]
+    assert "partition assigned yes, fabric manager disconnected" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"inforom_corrupt": 1}, [("inforom", Verdict.WARN, Action.REBOOT_NODE)]),
+        ({"inforom_corrupt": Reading(ERROR, detail="Unknown Error")}, []),
+        ({"bank_remap_pending": 1}, [("bank_remap_pending", Verdict.WARN, Action.RESET_GPU)]),
+        ({"bank_groups_none": 1, "bank_groups_full": 511}, [("spare_banks", Verdict.WARN, Action.RUN_DIAGNOSTICS)]),
+        ({"bank_remaps_active": 3, "bank_remap_pending": 0, "bank_groups_none": 0}, []),
+        ({"retired_pages_pending_dbe": 1}, [("page_retirement_pending", Verdict.WARN, Action.RESET_GPU)]),
+        ({"c2c_states": [1, 0, 1, 1]}, [("c2c_down", Verdict.WARN, Action.RUN_DIAGNOSTICS)]),
+        ({"c2c_states": [0, 0]}, []),
+        ({"c2c_errors": {"counters": ["replays"], "nonzero": {"replays": {"0": 12}, "interrupt_errors": {"0": 1}}}}, []),
+        ({"nvlink_quality": {"fec": [4_000_000_000] + [7] * 15, "raw_errors": 99999, "raw_ber": "15e-8"}}, []),
+        ({"nvlink_errors": {"counters": [], "nonzero": {"recoveries": {"1": 2}, "recoveries_done": {"1": 2}}}}, []),
+        ({"violation_power_ns": 10**15, "violation_thermal_ns": 10**9}, []),
+    ],
+)
+def test_boards_banks_and_links_to_the_cpu_are_judged_by_what_they_mean(
+    changed: dict[str, Any], expected: list[tuple[str, Verdict, Action]]
+) -> None:
+    assert accused(node(**changed)) == expected

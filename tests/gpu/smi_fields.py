@@ -16,6 +16,10 @@ DRIFTS = {
     "power_mw": 100_000,
     "clock_sm_mhz": 2000,
     "clock_memory_mhz": 3000,
+    "violation_power_ns": 5_000_000_000,
+    "slow_software_thermal_ns": 1_000_000_000,
+    "slow_hardware_thermal_ns": 1_000_000_000,
+    "slow_power_brake_ns": 1_000_000_000,
 }
 """Readings that change between two looks, and by how much they may. The GPU is idle but wakes up when it is asked."""
 
@@ -26,6 +30,17 @@ NOT_PRINTED = {
     "nvlink_states": "nvidia-smi nvlink",
     "nvlink_speeds": "nvidia-smi nvlink",
     "nvlink_errors": "nvidia-smi nvlink",
+    "nvlink_quality": "nvidia-smi nvlink; in a deep look alone",
+    "c2c_count": "nvidia-smi c2c",
+    "c2c_states": "nvidia-smi c2c",
+    "c2c_errors": "nvidia-smi c2c",
+    "inforom_corrupt": "a warning below nvidia-smi's table",
+    **{f"violation_{name}_ns": "fields of NVML alone" for name in ("thermal", "board_limit", "reliability")},
+    **{f"remapped_rows_{kind}_inactive": "fields of NVML alone" for kind in ("corrected", "uncorrected")},
+    **{f"bank_{name}": "fields of NVML alone" for name in ("remaps_active", "remaps_inactive", "groups_full", "groups_none")},
+    "bank_remap_pending": "fields of NVML alone",
+    "retired_pages_pending_sbe": "nvidia-smi prints one flag for both",
+    "retired_pages_pending_dbe": "nvidia-smi prints one flag for both",
     "clocks_event_reasons": "compared bit by bit",
     "ecc_corrected_volatile": "nvidia-smi prints it by place",
     "ecc_corrected_aggregate": "nvidia-smi prints it by place",
@@ -45,7 +60,7 @@ _SWITCH = {"Enabled": 1, "Disabled": 0, "Yes": 1, "No": 0, "Active": 1, "Not Act
 _COMPUTE = {"Default": 0, "Exclusive_Thread": 1, "Prohibited": 2, "Exclusive_Process": 3}
 _RECOVERY = {"None": 0, "Reset": 1, "GPU Reset": 1, "Reboot": 2, "Node Reboot": 2, "Drain P2P": 3, "Drain and Reset": 4}
 _FABRIC = {"N/A": 0, "Not Started": 1, "In Progress": 2, "Completed": 3}
-_UNIT = {"MiB": 1 << 20, "W": 1000}
+_UNIT = {"MiB": 1 << 20, "W": 1000, "us": 1000}
 
 
 def _text(printed: str) -> Any:
@@ -53,7 +68,7 @@ def _text(printed: str) -> Any:
 
 
 def _number(printed: str) -> Any:
-    """A number in the probe's unit: bytes for MiB, mW for W; units that are the same are dropped."""
+    """A number in the probe's unit: bytes for MiB, mW for W, ns for us; units that are the same are dropped."""
     match = re.match(r"(-?[\d.]+)\s*(\w*)", printed)
     if not match:
         return printed
@@ -125,6 +140,15 @@ FIELDS: dict[str, list[Printed]] = {
     "slowdown_margin_c": [Printed(("temperature/gpu_temp_slow_tlimit_threshold",))],
     "gpu_max_margin_c": [Printed(("temperature/gpu_temp_max_gpu_tlimit_threshold",))],
     "memory_max_margin_c": [Printed(("temperature/gpu_temp_max_mem_tlimit_threshold",))],
+    **{
+        reading: [Printed((f"clocks_event_reasons_counters/clocks_event_reasons_counters_{name}",))]
+        for reading, name in (
+            ("violation_power_ns", "sw_power_cap"),
+            ("slow_software_thermal_ns", "sw_therm_slowdown"),
+            ("slow_hardware_thermal_ns", "hw_therm_slowdown"),
+            ("slow_power_brake_ns", "hw_power_brake"),
+        )
+    },
     "clock_sm_mhz": [Printed(("clocks/sm_clock",))],
     "clock_memory_mhz": [Printed(("clocks/mem_clock",))],
     "clock_sm_max_mhz": [Printed(("max_clocks/sm_clock",))],
