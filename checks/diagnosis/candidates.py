@@ -28,12 +28,14 @@ FINDING_CLASSES = {
     "row_remap_pending": "reset_needed",
     "repair_pending": "reset_needed",
     "page_retirement_pending": "reset_needed",
+    "bank_remap_pending": "reset_needed",
     "ecc_sram_uncorrected": "reset_needed",
     "nvlink_down": "link",
     "nvlink_recovery_failed": "link",
     "fabric": "fabric",
     "pcie_link": "reboot_needed",
     "pcie_fatal": "reboot_needed",
+    "inforom": "reboot_needed",
     "ecc_mode": "configuration",
     "driver_mismatch": "configuration",
     "parity": "configuration",
@@ -130,7 +132,10 @@ def from_findings(findings: Iterable[Finding], hardware: Hardware) -> list[Candi
 def _class_of(finding: Finding) -> str:
     if finding.check == "recovery_action":
         return RECOVERY_CLASSES.get(finding.action, "")
-    return FINDING_CLASSES.get(finding.check, "")
+    fault_class = FINDING_CLASSES.get(finding.check, "")
+    if fault_class == "reset_needed" and finding.action is Action.REBOOT_NODE:
+        return "reboot_needed"
+    return fault_class
 
 
 def assess_among(event: KernelEvent, findings: Sequence[Finding], machine: Machine) -> Assessment:
