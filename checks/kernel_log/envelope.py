@@ -11,13 +11,19 @@ _KMSG = re.compile(r"^\s*\d{1,4},\d+,(\d+),[^;]{0,80};")
 _STAMP = re.compile(
     r"(?:(?:^|[\s>\x00\"])\[\s*|\[\s*(?=\d{1,12}\.\d{6}\]))(\d{1,12}(?:\.\d{1,9})?)(?:\s*<[^>]{0,20}>)?\](?=[\s\[]|$)"
 )
-_ESCAPE = re.compile(r"\\+(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|([nrt\"'/]))|(?<!CPU)#(0[0-3][0-7])")
+_ESCAPE = re.compile(r"((?:\\+x[0-9a-fA-F]{2}){1,64})|\\+(?:u([0-9a-fA-F]{4})|([nrt\"'/]))|(?<!CPU)#(0[0-3][0-7])")
+_BYTE = re.compile(r"x(..)")
+_TRACE = re.compile(r"\[\d{3,4}\]\s{1,4}(?:\S{1,12}\s{1,4})?(\d{1,12}\.\d{6}): ")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]{0,16}[@-~]")
 _HTML = {"&lt;": "<", "&gt;": ">", "&quot;": '"', "&#39;": "'", "&amp;": "&"}
 _OBJECT = re.compile(r'\{\s*"')
 _SYSLOG_NODE = re.compile(r"(?:^|\s)(\S{1,253})\s+kernel(?:\[\d+\])?(?::| -)")
 _NO_NODE = re.compile(r"[\[\]>;]|:$|^[\d:.,+Z-]+$|^(?:UTC|[A-Z]{3,4})$")
 _CONTROL = {"n": "\n", "r": "\r", "t": "\t"}
+_JSON = json.JSONDecoder(strict=False)
+_FAULT = "Xid ("
+_BLANK = " \t\r\n\f\v\ufeff"
+"""White space, and the mark with which files of other systems begin."""
 
 MESSAGE_LIMIT = 4096
 """Characters of one message that are looked at. Source: the kernel's printk cuts a record at about 1 kB; wrapping adds some."""
@@ -27,6 +33,9 @@ LEAD = 512
 
 WINDOWS = 64
 """Pieces of one over-long line that are looked at. Hotspare default: more is no log line."""
+
+DOCUMENTS = 4096
+"""JSON objects of one line that are opened. Hotspare default: one answer of a log store holds a thousand."""
 
 JSON_DEPTH = 4
 """How often JSON inside a JSON text is opened. Hotspare default: journald inside a container log inside a shipper is 3."""
@@ -49,35 +58,46 @@ def open_line(line: str, words: Iterable[str] = (), depth: int = 0) -> Iterator[
 
     Of a text longer than `MESSAGE_LIMIT` only the surroundings of `words` are looked at, or its beginning where none is given.
     """
-    document, start, end = _document_in(line) if depth < JSON_DEPTH else (None, 0, 0)
-    if document is not None:
-        node = _first_text(document, NODE_KEYS) or _node(line[:start])
+    outside, place = list[str](), 0
+    for document, start, end in _documents_in(line) if depth < JSON_DEPTH else ():
+        node = _first_text(document, NODE_KEYS) or _node(line[place:start])
         wrapped = Message("", _journal_stamp(document), node, _first_text(document, ("_BOOT_ID",)))
         for text in _texts(document, depth=0):
             for message in open_line(text, words, depth + 1):
                 yield _with_envelope(message, wrapped)
-        line = line[:start] + line[end:]
-    for piece in _pieces(line.strip(), words):
+        outside.append(line[place:start])
+        place = end
+    for piece in _pieces("".join([*outside, line[place:]]).strip(_BLANK), words):
         yield _plain(piece)
 
 
 def stamp_before(text: str, end: int) -> Optional[float]:
-    """Return the seconds since boot written as "[   12.345678]" before position `end`, None where there is no such stamp."""
-    stamps = _STAMP.findall(text, 0, end)
+    """Return the seconds since boot written as "[   12.345678]" before position `end`, None where there is no such stamp.
+
+    A trace writes "[003] ..... 12.345678:", where the brackets hold the processor.
+    """
+    stamps = _TRACE.findall(text, 0, end) or _STAMP.findall(text, 0, end)
     return float(stamps[-1]) if stamps else None
 
 
-def _document_in(line: str) -> tuple[Optional[dict[str, Any]], int, int]:
-    """Return the JSON object in a line, wherever it begins, and its place."""
-    opening = _OBJECT.search(line) if "{" in line else None
-    if opening:
+def _documents_in(line: str) -> Iterator[tuple[dict[str, Any], int, int]]:
+    """Yield the JSON objects in a line, wherever they begin, with their places; up to one that is cut.
+
+    Braces after the beginning of a fault line are its own words, such as the name of a process.
+    """
+    place = 0
+    for _ in range(DOCUMENTS):
+        opening = _OBJECT.search(line, place) if "{" in line else None
+        if not opening or _FAULT in line[place : opening.start()]:
+            return
         try:
-            document, end = json.JSONDecoder(strict=False).raw_decode(line, opening.start())
+            document, end = _JSON.raw_decode(line, opening.start())
         except (ValueError, RecursionError):
-            return None, 0, 0
-        if isinstance(document, dict):
-            return document, opening.start(), end
-    return None, 0, 0
+            return
+        if not isinstance(document, dict):
+            return
+        yield document, opening.start(), end
+        place = end
 
 
 def _with_envelope(message: Message, wrapped: Message) -> Message:
@@ -123,10 +143,12 @@ def _plain(text: str) -> Message:
 
 
 def _unescaped(escape: re.Match[str]) -> str:
-    hexadecimal, octal, letter = escape.group(1) or escape.group(2), escape.group(4), escape.group(3)
-    if hexadecimal:
-        return chr(int(hexadecimal, 16))
-    return chr(int(octal, 8)) if octal else _CONTROL.get(letter, letter)
+    """The kernel writes each byte of a letter as \\xNN."""
+    if escape.group(1):
+        return bytes(int(byte, 16) for byte in _BYTE.findall(escape.group(1))).decode("utf-8", "replace")
+    if escape.group(2):
+        return chr(int(escape.group(2), 16))
+    return chr(int(escape.group(4), 8)) if escape.group(4) else _CONTROL.get(escape.group(3), escape.group(3))
 
 
 def _node(text: str) -> str:

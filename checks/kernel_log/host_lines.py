@@ -17,7 +17,15 @@ __all__ = ["PATTERNS", "WORDS", "parse_host", "probed_gpu"]
 _PROBED_GPU = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.\d)?)")
 _PCI_IN_TEXT = re.compile(r"\b([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)\b")
 _REPORTED_DEVICE = re.compile(r"(?:received(?: from)?|source):? (?:id=)?([0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)")
-_PROCESS = re.compile(r"(?:Killed process (\d{1,10}) \(([^)]{0,64})\)|task (.{1,64}):(\d{1,10}) )")
+_PROCESSES = (
+    re.compile(r"Killed process (?P<pid>\d{1,10}) \((?P<name>.{0,64}?)\)(?:,| total-vm| score|\s*$)"),
+    re.compile(r"Kill process (?P<pid>\d{1,10}) \((?P<name>.{0,64}?)\) score"),
+    re.compile(r"oom-kill:.{0,2000},task=(?P<name>.{0,64}?),pid=(?P<pid>\d{1,10})"),
+    re.compile(r"task (?P<name>.{1,64}):(?P<pid>\d{1,10}) .{0,40}blocked for"),
+    re.compile(r"stuck for \d{1,6}s! \[(?P<name>.{1,64}):(?P<pid>\d{1,10})\]"),
+    re.compile(r"(?P<name>[^\s\[]{1,64})\[(?P<pid>\d{1,10})\]: segfault at "),
+)
+_REQUESTER = re.compile(r"AER: .{0,60}\bid=([0-9a-fA-F]{4})\b|DPC: .{0,60}\bsource:0x([0-9a-fA-F]{4})\b")
 
 
 def parse_host(message: Message, probed_gpu: str = "") -> Optional[KernelEvent]:
@@ -29,15 +37,15 @@ def parse_host(message: Message, probed_gpu: str = "") -> Optional[KernelEvent]:
     if not match:
         return None
     pci = _REPORTED_DEVICE.search(message.text) or _PCI_IN_TEXT.search(message.text)
-    process = _PROCESS.search(message.text)
+    process = next((found for found in (one.search(message.text) for one in _PROCESSES) if found), None)
     return KernelEvent(
         kind="host",
         code=None,
         text=message.text[match.start() :].strip(),
         raw=message.text.strip(),
-        pci=pci.group(1) if pci else probed_gpu if signal == "gpu_lost_at_probe" else "",
-        pid=(process.group(1) or process.group(4)) if process else "",
-        name=(process.group(2) or process.group(3)) if process else "",
+        pci=_requester(message.text) or (pci.group(1) if pci else probed_gpu if signal == "gpu_lost_at_probe" else ""),
+        pid=process["pid"] if process else "",
+        name=process["name"] if process else "",
         monotonic_s=stamp_before(message.text, match.start()) if message.monotonic_s is None else message.monotonic_s,
         signal=signal,
         node=message.node,
@@ -58,3 +66,13 @@ def probed_gpu(line: str) -> str:
     """Return the PCI bus id of a "The NVIDIA GPU ..." line, the first of the three lines of a GPU lost at probe, else empty."""
     match = _PROBED_GPU.search(line)
     return match.group(1) if match else ""
+
+
+def _requester(text: str) -> str:
+    """Return the device that older kernels name by its requester id (bus, device, function in 16 bits), else empty."""
+    found = _REQUESTER.search(text)
+    number = int(found.group(1) or found.group(2), 16) if found else 0
+    port = _PCI_IN_TEXT.search(text)
+    if not number or not port:
+        return ""
+    return f"{port.group(1)[:4]}:{number >> 8:02x}:{number >> 3 & 31:02x}.{number & 7}"

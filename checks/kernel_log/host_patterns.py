@@ -25,7 +25,7 @@ _NVIDIA = {
     "wpr2_latched": _pattern(r"NVRM: .{0,200}unexpected WPR2 already up", "NVRM: "),
     "driver_start_failed": _pattern(
         r"(?:NVRM: .{0,200}(?:RmInitAdapter failed!|rm_init_adapter failed|No NVIDIA (?:GPU found|devices probed)"
-        r"|NVIDIA probe routine failed)|nvidia: probe of \S{4,20} failed with error)",
+        r"|NVIDIA probe routine failed|None of the NVIDIA devices were initialized)|nvidia: probe of \S{4,20} failed with error)",
         "NVRM: ",
         "nvidia: probe of",
     ),
@@ -67,29 +67,42 @@ _PCI = {
 }
 
 _PROCESSOR_AND_MEMORY = {
-    "machine_check_uncorrected": _pattern(r"\[Hardware Error\]: event severity: (?:recoverable|fatal)", "[Hardware Error]"),
-    "machine_check_corrected": _pattern(r"\[Hardware Error\]: event severity: corrected", "[Hardware Error]"),
-    "machine_check": _pattern(r"mce: \[Hardware Error\]", "[Hardware Error]"),
+    "machine_check_uncorrected": _pattern(
+        r"(?:\[Hardware Error\]:\s{1,4}(?:event severity: (?:recoverable|fatal)|Uncorrected,)"
+        r"|mce: Uncorrected hardware memory error)",
+        "[Hardware Error]",
+        "Uncorrected hardware memory",
+    ),
+    "machine_check_corrected": _pattern(
+        r"\[Hardware Error\]:\s{1,4}(?:event severity: corrected|Corrected error,)", "[Hardware Error]"
+    ),
+    "machine_check": _pattern(r"(?:mce: \[Hardware Error\]|\[Hardware Error\]:\s{1,4}Deferred error,)", "[Hardware Error]"),
     "memory_uncorrected": _pattern(
         r"(?:EDAC (?:\w{1,20} )?MC\d+: (?:\d+ )?UE\b|Memory failure: 0x[0-9a-f]{1,16}: )", "EDAC ", "Memory failure: 0x"
     ),
-    "memory_corrected": _pattern(r"EDAC (?:\w{1,20} )?MC\d+: (?:\d+ )?CE\b", "EDAC "),
+    "memory_corrected": _pattern(
+        r"(?:EDAC (?:\w{1,20} )?MC\d+: (?:\d+ )?CE\b|CE memory read error on )", "EDAC ", "CE memory read error on "
+    ),
 }
 
 _KERNEL = {
     "lockup": _pattern(
         r"(?:soft lockup - CPU#\d+ stuck for|Watchdog detected hard LOCKUP"
-        r"|rcu.{0,60}(?:self-detected stall|detected stalls?) on)",
+        r"|rcu.{0,60}(?:self-detected stall| detected (?:expedited )?stalls?) on|BUG: workqueue lockup)",
         "soft lockup - CPU#",
         "hard LOCKUP",
         "self-detected stall",
         " detected stall",
+        "expedited stall",
+        "BUG: workqueue lockup",
     ),
     "kernel_bug": _pattern(
-        r"(?:Kernel panic - |BUG: unable to handle|kernel BUG at |Oops: .{0,40}\[#\d+\]|Unable to handle kernel "
+        r"(?:Kernel [Pp]anic - |(?:(?<=[\];>])|(?<=kernel:)|^)\s{0,3}BUG: |BUG: unable to handle|kernel BUG at "
+        r"|Oops: .{0,40}\[#\d+\]|Unable to handle kernel "
         r"|general protection fault.{0,160}\[#\d+\])",
         "Kernel panic - ",
-        "BUG: unable to handle",
+        "Kernel Panic - ",
+        "BUG: ",
         "kernel BUG at ",
         "Unable to handle kernel ",
         "Oops: ",
@@ -114,20 +127,17 @@ _STORAGE = {
         r"(?:Disabling device after reset failure|no available path - failing I/O|Buffer I/O error on dev"
         r"|I/O error while writing superblock|XFS .{0,120}(?:Shutting down filesystem|[Ff]ilesystem has been shut down)"
         r"|EXT4-fs error|BTRFS: error|Remounting filesystem read-only|md/raid.{0,40}: Disk failure|Aborting journal on device"
-        r"|nvme nvme\d+: I/O .{0,120}timeout, (?:reset|disable) controller|nvme nvme\d+: controller is down; will reset)",
+        r"|nvme nvme\d+: I/O .{0,120}timeout, (?:reset|disable) controller"
+        r"|nvme nvme\d+: (?:controller is down; will reset|Device not ready; aborting reset|Removing after probe failure))",
         "after reset failure",
         "- failing I/O",
-        "Buffer I/O error on",
-        "while writing superblock",
-        "Shutting down filesystem",
-        "ilesystem has been shut down",
+        "I/O error ",
+        "ilesystem",
         "EXT4-fs error",
         "BTRFS: error",
-        "Remounting filesystem",
         ": Disk failure",
         "Aborting journal on",
-        "timeout, ",
-        "controller is down",
+        "nvme nvme",
     ),
     "storage_error": _pattern(
         r"(?:attempt to access beyond end of device|(?:critical medium|I/O) error, dev \w+, sector)",
@@ -149,7 +159,9 @@ _NETWORK = {
     ),
     "nic_failed": _pattern(
         r"(?:mlx5_core \S{7,16}: .{0,80}(?:health compromised|firmware (?:fatal|internal) error|health recovery failed"
-        r"|entering error state)|\befa \S{7,16}: .{0,120}(?:[Ff]ailed|timeout|[Rr]eset)|\befa: probe of \S{4,20} failed"
+        r"|entering error state|Will cause a leak of a command resource)"
+        r"|\befa \S{7,16}(?: \S{1,32})?: (?!Failed to (?:process|create|alloc|register|destroy|map|attach|post|copy)).{0,120}"
+        r"(?:[Ff]ailed|[Tt]imeout|[Rr]eset|never set)|\befa: probe of \S{4,20} failed"
         r"|\bena \S{7,16}.{0,40}: (?:Keep alive watchdog timeout|Device reset failed))",
         "mlx5_core ",
         "efa ",
@@ -157,6 +169,7 @@ _NETWORK = {
         "Keep alive watchdog",
         "Device reset failed",
     ),
+    "nic_register_refused": _pattern(r"mlx5_cmd_out_err.{0,60}ACCESS_REG.{0,60}failed", "mlx5_cmd_out_err"),
     "nic_link_down": _pattern(r"mlx5_core \S{7,16}.{0,60}: Link down", "mlx5_core "),
 }
 

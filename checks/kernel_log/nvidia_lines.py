@@ -18,6 +18,13 @@ _HEADER = re.compile(r"Xid \((PCI:)?(" + _ADDRESS + r")" + _MIG + r"\):\s{0,2}(\
 _NEXT_LINE = re.compile(r"\s*(?:<\d{1,3}>)?(?:\[\s*\d{1,12}\.\d{1,9}\]\s*(?:\[\s*[TC]\d+\]\s*)?)?(?:nvidia-nvswitch\d+:\s*)?$")
 _TAIL = re.compile(r'\\*"\s*(?:[,}\]]+\s*(?:".*)?)?$', re.DOTALL)
 _PID = re.compile(r"pid=(['\"]?)(<unknown>|-?\d{1,10})\1(?:,\s|,?$)")
+_BEGINNING = (
+    r"(?:[Cc]h(?:annel)?(?: ID)? |ChI[dD]|GPU |Graphics |Row Remapper|An uncorrectable|(?:Unc|C)ontained: |NVLink: |Timeout |GSP "
+    r"|Class Error)"
+)
+_NAME_WITH_COMMA = re.compile(r"name=([^'\"].{0,14}?), (?=" + _BEGINNING + ")", re.DOTALL)
+"""A name is unquoted and has up to 15 letters, commas too: it ends where a text begins, if one of the usual ones is near."""
+
 _NAME = re.compile(r"name=(?:(['\"])(.{0,64}?)\1|(.{0,64}?))(?:,\s|,?$)", re.DOTALL)
 _CAUSED_BY = re.compile(r"caused by previous Xid:? (\d{1,6})")
 _RECOVERY = re.compile(r"from\s+0x([0-9a-fA-F]{1,8})\s*(?:\([^)]{0,80}\))?\s*to\s+0x([0-9a-fA-F]{1,8})")
@@ -167,8 +174,11 @@ def _process(rest: str) -> tuple[str, str, str]:
     match = _PID.match(rest)
     if match:
         pid, rest = match.group(2), rest[match.end() :].lstrip(" ")
-    match = _NAME.match(rest)
-    if match:
+    usual = _NAME_WITH_COMMA.match(rest)
+    match = None if usual else _NAME.match(rest)
+    if usual:
+        name, rest = usual.group(1), rest[usual.end() :]
+    elif match:
         name, rest = match.group(3) if match.group(2) is None else match.group(2), rest[match.end() :].lstrip(" ")
     return _known(pid), _known(name), rest
 

@@ -18,6 +18,9 @@ PROBED = "NVRM: The NVIDIA GPU"
 CONTINUATION_LINES = 2
 """Lines that may carry on an XID 31. Source: driver print format."""
 
+RETOLD_WITHIN = 8
+"""Events before one in its line among which it may have been told already. Hotspare default: log shippers copy a text twice."""
+
 _WORDS = (*FAULT_WORDS, *WORDS)
 
 
@@ -31,20 +34,33 @@ def parse_line(line: str, last_probed_gpu: str = "") -> Optional[KernelEvent]:
 
 
 def parse_all(line: str, last_probed_gpu: str = "") -> list[KernelEvent]:
-    """Return every fault event of one line: two lines may have been written into each other.
+    """Return every fault event of one line: two lines may have been written into each other, or JSON may hold many.
 
     Of a JSON document that retells one message in several places, the first place counts.
     """
     if not _may_be_fault(line):
         return []
+    events: list[KernelEvent] = []
     for message in open_line(line, _WORDS):
-        events = parse_nvidia(message)
-        if events:
-            return events
-        event = parse_host(message, last_probed_gpu)
-        if event:
-            return [event]
-    return []
+        told = events[-RETOLD_WITHIN:]
+        found = parse_nvidia(message) or _one(parse_host(message, last_probed_gpu))
+        events += [event for event in found if not any(_retold(event, before) for before in told)]
+    return events
+
+
+def _retold(event: KernelEvent, told: KernelEvent) -> bool:
+    """Say whether two events of different messages of one line are one. The lines of a storm have stamps of their own."""
+    same = _what(event) == _what(told) and (event.node == told.node or not event.node or not told.node)
+    stamps = {stamp for stamp in (event.monotonic_s, told.monotonic_s) if stamp is not None}
+    return same and len(stamps) < 2 and (event.text.startswith(told.text) or told.text.startswith(event.text))
+
+
+def _what(event: KernelEvent) -> tuple[object, ...]:
+    return event.kind, event.code, event.signal, event.pci
+
+
+def _one(event: Optional[KernelEvent]) -> list[KernelEvent]:
+    return [event] if event else []
 
 
 def _may_be_fault(line: str) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Generator, Iterator, Sequence
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
+from checks.kernel_log.container_logs import join, may_be_parted, whole_of
 from checks.kernel_log.host_patterns import NVIDIA_WORDS, WORDS
 
 BLOCK = 1 << 18
@@ -15,6 +17,12 @@ LINE_LIMIT = 1 << 20
 
 OVERLAP = 4096
 """Bytes of a piece that are looked at again with the next, so that no message is cut. Source: as `MESSAGE_LIMIT`."""
+
+LEAD = 256
+"""Bytes before the overlap that come along for the time stamp of what begins there. Hotspare default: syslog's is shorter."""
+
+BEGINNING = 128
+"""Bytes by which a log in UTF-16 is told: every second one is zero. Hotspare default."""
 
 FOLLOWING = 2
 """Lines after a hit that come along, because an event may go on there without the driver's name. Source: XID 31."""
@@ -41,7 +49,8 @@ def scan(stream: BinaryIO, words: Sequence[bytes]) -> Iterator[bytes]:
     Reads by blocks: memory stays below a few `LINE_LIMIT`s whatever the size of the log or of its lines.
     """
     needles = _fewest(words)
-    rest, wanted = b"", 0
+    rest, parted, wanted = b"", b"", 0
+    stream = as_utf8(stream)
     while True:
         block = stream.read(BLOCK)
         if not block:
@@ -50,13 +59,39 @@ def scan(stream: BinaryIO, words: Sequence[bytes]) -> Iterator[bytes]:
         end = block.rfind(b"\n") + 1
         if not end and len(block) > LINE_LIMIT:
             yield from _piece(block, needles)
-            rest = block[-OVERLAP:]
+            rest = _told(block[-OVERLAP - LEAD :], needles)
             continue
         rest = block[end:]
-        if end:
-            wanted = yield from _wanted(block[:end], needles, wanted)
-    if rest and (wanted or _hits(rest, needles)):
-        yield rest
+        whole = block[:end]
+        if parted or may_be_parted(whole):
+            whole, parted = join(parted + whole)
+        if whole:
+            wanted = yield from _wanted(whole, needles, wanted)
+    for last in (*whole_of(parted).split(b"\n"), rest):
+        if last and (wanted or _hits(last, needles)):
+            yield last
+
+
+def as_utf8(stream: BinaryIO) -> BinaryIO:
+    """Read a log in UTF-16, as other systems' tools write it, as one in UTF-8; leave any other as it is."""
+    begin = stream.read(BEGINNING)
+    again = cast("BinaryIO", _Again(begin, stream))
+    for encoding, zeroes, letters in (("utf-16-le", begin[1::2], begin[::2]), ("utf-16-be", begin[::2], begin[1::2])):
+        if zeroes.count(0) > 0.8 * len(zeroes) and letters.count(0) == 0:
+            return cast("BinaryIO", codecs.EncodedFile(again, "utf-8", encoding, errors="replace"))
+    return again
+
+
+class _Again:
+    """A stream whose beginning was read already."""
+
+    def __init__(self, begin: bytes, stream: BinaryIO) -> None:
+        self._begin = begin
+        self._stream = stream
+
+    def read(self, size: int = -1) -> bytes:
+        begin, self._begin = self._begin, b""
+        return begin + self._stream.read(size) if begin else self._stream.read(size)
 
 
 def _piece(block: bytes, needles: Sequence[bytes]) -> Iterator[bytes]:
@@ -65,6 +100,16 @@ def _piece(block: bytes, needles: Sequence[bytes]) -> Iterator[bytes]:
     if any(0 <= block.find(needle) < cut for needle in needles):
         later = [place for place in (block.find(needle, cut) for needle in needles) if place >= 0]
         yield block[: min(later, default=len(block))]
+
+
+def _told(lead: bytes, needles: Sequence[bytes]) -> bytes:
+    """Blank out in the lead what the piece before has told."""
+    for needle in needles:
+        place = lead.find(needle, 0, LEAD + len(needle) - 1)
+        while place >= 0:
+            lead = lead[:place] + b" " * len(needle) + lead[place + len(needle) :]
+            place = lead.find(needle, place, LEAD + len(needle) - 1)
+    return lead
 
 
 def _fewest(words: Sequence[bytes]) -> tuple[bytes, ...]:

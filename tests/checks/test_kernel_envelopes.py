@@ -87,13 +87,26 @@ def test_the_node_and_the_boot_come_from_the_envelope(line: str, node: str, boot
         ("pid=7, name=ray::Worker[3], ", "7", "ray::Worker[3]"),
         ("pid=7, name=(a) {b}: c.d, ", "7", "(a) {b}: c.d"),
         ("pid=7, name=, ", "7", ""),
+        ("pid=7, name=a, b, ", "7", "a, b"),
+        ("pid=7, name=a,b, ", "7", "a,b"),
+        ("pid=7, name='a, b', ", "7", "a, b"),
+        ('pid=7, name={"x":1}, ', "7", '{"x":1}'),
+        ('pid=7, name=it"s, ', "7", 'it"s'),
+        ("pid=7, name=don't, ", "7", "don't"),
+        ("pid=7, name=Xid (a, ", "7", "Xid (a"),
+        ("pid=7, name=pid=3, ", "7", "pid=3"),
+        ("pid=7, name=50% done;, ", "7", "50% done;"),
+        ("pid=7, name=\u00e9\u4e2d, ", "7", "\u00e9\u4e2d"),
         ("", "", ""),
     ],
 )
 def test_pid_and_name_may_be_absent_quoted_or_odd(process: str, pid: str, name: str) -> None:
-    event = parse_line(f"NVRM: Xid (PCI:0000:1b:00): 31, {process}Ch 00000030, intr 00000000.")
-    assert event is not None
-    assert (event.pid, event.name, event.text) == (pid, name, "Ch 00000030, intr 00000000.")
+    line = f"NVRM: Xid (PCI:0000:1b:00): 31, {process}Ch 00000030, intr 00000000."
+    of_kmsg = "".join(letter if letter.isascii() else "".join(f"\\x{byte:02x}" for byte in letter.encode()) for letter in line)
+    for wrapped in (line, json.dumps({"log": line}), json.dumps({"m": json.dumps({"log": line})}), f"3,5,1000000,-;{of_kmsg}"):
+        event = parse_line(wrapped)
+        assert event is not None
+        assert (event.pid, event.name, event.text) == (pid, name, "Ch 00000030, intr 00000000.")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,23 @@ from checks.model import Action
         ("{1}[Hardware Error]: event severity: recoverable", "machine_check_uncorrected"),
         ("{12}[Hardware Error]: event severity: corrected", "machine_check_corrected"),
         ("mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 4: be00000000800400", "machine_check"),
+        ("{1}[Hardware Error]:  event severity: fatal", "machine_check_uncorrected"),
+        ("[Hardware Error]: Uncorrected, software restartable error.", "machine_check_uncorrected"),
+        ("mce: Uncorrected hardware memory error in user-access at 3b116c400", "machine_check_uncorrected"),
+        ("[Hardware Error]: Corrected error, no action required.", "machine_check_corrected"),
+        ("[Hardware Error]: Deferred error, no action required.", "machine_check"),
+        ("CE memory read error on CPU_SrcID#0_Ha#0_Chan#1_DIMM#0", "memory_corrected"),
+        ("nvme nvme1: Device not ready; aborting reset, CSTS=0x1", "storage_lost"),
+        ("nvme nvme1: Removing after probe failure status: -19", "storage_lost"),
+        ("rcu: INFO: rcu_sched detected expedited stalls on CPUs/tasks: { 12-... }", "lockup"),
+        ("BUG: workqueue lockup - pool cpus=3 node=0 flags=0x0 nice=0 stuck for 33s!", "lockup"),
+        ("Kernel Panic - not syncing: Fatal exception", "kernel_bug"),
+        ("BUG: kernel NULL pointer dereference, address: 0000000000000010", "kernel_bug"),
+        ("BUG: Bad page state in process python3  pfn:12345", "kernel_bug"),
+        ("NVRM: None of the NVIDIA devices were initialized.", "driver_start_failed"),
+        ("mlx5_core 0000:0c:00.0: wait_func:1061: MAD(0x50d) timeout. Will cause a leak of a command resource", "nic_failed"),
+        ("efa 0000:4f:00.0: The ready bit in device status register was never set", "nic_failed"),
+        ("mlx5_core 0000:0c:00.0: mlx5_cmd_out_err:808: ACCESS_REG(0x805) op_mod(0x1) failed", "nic_register_refused"),
         ("EDAC MC1: 1 UE memory read error on CPU_SrcID#0_MC#1", "memory_uncorrected"),
         ("EDAC amd64 MC0: UE Error Addr", "memory_uncorrected"),
         ("Memory failure: 0x3f5a2c: recovery action for dirty LRU page: Recovered", "memory_uncorrected"),
@@ -101,6 +118,10 @@ def test_each_wording_has_its_signal(line: str, signal: str) -> None:
         "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further processing",
         "nfs: server 10.0.0.5 OK",
         "task scheduler ready",
+        "python3[77]: BUG: this is a program's own word",
+        "efa 0000:4f:00.0: Failed to create CQ, the job asked for too many",
+        "EXT4-fs (nvme0n1p1): unmounting filesystem",
+        "nvme nvme2: I/O 12 QID 3 timeout, aborting",
     ],
 )
 def test_lines_like_them_are_no_faults(line: str) -> None:
@@ -111,6 +132,36 @@ def test_the_device_that_reported_a_pcie_error_is_named_not_its_port() -> None:
     event = parse_line("pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:1b:00.0")
     assert event is not None
     assert event.pci == "0000:1b:00.0"
+
+
+@pytest.mark.parametrize(
+    ("line", "pid", "name"),
+    [
+        ("Out of memory: Killed process 77 (python3) total-vm:1kB", "77", "python3"),
+        ("Memory cgroup out of memory: Killed process 77 (a (b) c), UID 0, total-vm:1kB", "77", "a (b) c"),
+        ("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,task=python3,pid=77,uid=0", "77", "python3"),
+        ("watchdog: BUG: soft lockup - CPU#24 stuck for 22s! [kworker/24:1:77]", "77", "kworker/24:1"),
+        ("INFO: task jbd2/nvme0n1-8:77 blocked for more than 120 seconds.", "77", "jbd2/nvme0n1-8"),
+        ("ray::Worker[77]: segfault at 8 ip 00007f sp 00007f error 4 in libnccl.so.2[7f+1000]", "77", "ray::Worker"),
+    ],
+)
+def test_the_process_that_a_line_is_about_is_named(line: str, pid: str, name: str) -> None:
+    event = parse_line(f"[  100.000001] {line}")
+    assert event is not None
+    assert (event.pid, event.name) == (pid, name)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pcieport 0000:40:01.1: AER: Uncorrected (Non-Fatal) error received: id=4101",
+        "pcieport 0000:40:01.1: DPC: containment event, status:0x1f01 source:0x4101",
+    ],
+)
+def test_the_requester_that_older_kernels_print_as_a_number_is_a_device(line: str) -> None:
+    event = parse_line(line)
+    assert event is not None
+    assert event.pci == "0000:41:00.1"
 
 
 @pytest.mark.parametrize(
