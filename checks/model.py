@@ -107,7 +107,8 @@ class Finding:
 class Diagnosis:
     """What is wrong, what the vendor recommends and why. `fault_class` is a word of `checks.catalog.FAULT_CLASSES`.
 
-    `at_boundary` says that the action can wait until the job on the node ends or reaches a checkpoint.
+    `at_boundary` says that the action can wait until the job on the node ends or reaches a checkpoint. `awaits_job` says that the
+    answer may be another once it is known which job runs on the node: the fault was there before, under other jobs.
     """
 
     fault_class: str
@@ -117,3 +118,4 @@ class Diagnosis:
     code: Optional[int] = None
     gpu: Optional[GpuRef] = None
     at_boundary: bool = False
+    awaits_job: bool = False

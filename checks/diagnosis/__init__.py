@@ -8,12 +8,16 @@ from checks.diagnosis.diagnose import diagnose
 from checks.diagnosis.evidence import Current, current_events, describe
 from checks.diagnosis.facts import Hardware, ReportedFault, Timing
 from checks.diagnosis.fleet_logs import FleetLogs, Recommendation
+from checks.diagnosis.history import History, PastFault, PastRepair, with_log
 from checks.diagnosis.storms import Sighting, Storm, find_storms
 
 __all__ = [
     "Current",
     "FleetLogs",
     "Hardware",
+    "History",
+    "PastFault",
+    "PastRepair",
     "Recommendation",
     "ReportedFault",
     "Sighting",
@@ -24,4 +28,5 @@ __all__ = [
     "describe",
     "diagnose",
     "find_storms",
+    "with_log",
 ]

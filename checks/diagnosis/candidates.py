@@ -9,6 +9,7 @@ from typing import Optional
 from checks.catalog import Assessment, Machine, assess
 from checks.diagnosis.evidence import describe
 from checks.diagnosis.facts import Hardware, same_gpu
+from checks.diagnosis.repeats import Before
 from checks.kernel_log import fold
 from checks.model import Action, Finding, GpuRef, KernelEvent, Verdict
 
@@ -38,9 +39,23 @@ FINDING_CLASSES = {
     "inforom": "reboot_needed",
     "ecc_mode": "configuration",
     "driver_mismatch": "configuration",
+    "pcie_aer": "reboot_needed",
+    "ib_link": "host",
+    "ib_errors": "host",
+    "disk": "host",
+    "edac": "hardware",
+    "efa_count": "configuration",
+    "disk_full": "configuration",
+    "mounts": "configuration",
+    "limits": "configuration",
+    "clock": "configuration",
+    "service": "configuration",
     "parity": "configuration",
 }
 """Fault class of each check that can accuse by itself. A recovery action's class follows from the action it asks for."""
+
+WATCHED = frozenset({"ib_link", "ib_errors", "pcie_aer", "disk"})
+"""Checks whose warnings that ask for no repair accuse nobody: a rate may be the switch's or the load's."""
 
 RECOVERY_CLASSES = {
     Action.RESTART_JOB: "memory_contained",
@@ -72,7 +87,7 @@ CTXSW_TIMEOUT = 109
 
 @dataclass(frozen=True)
 class Candidate:
-    """One thing that may be wrong. `seconds` are the readings that back it."""
+    """One thing that may be wrong. `seconds` are the readings that back it; `awaits_job` is as in `checks.model.Diagnosis`."""
 
     fault_class: str
     action: Action
@@ -82,12 +97,13 @@ class Candidate:
     gpu: Optional[GpuRef]
     at_boundary: bool
     seconds: tuple[str, ...] = ()
+    awaits_job: bool = False
 
 
 def from_events(
-    events: Iterable[KernelEvent], findings: Sequence[Finding], hardware: Hardware
+    events: Iterable[KernelEvent], findings: Sequence[Finding], hardware: Hardware, before: Before
 ) -> tuple[list[Candidate], list[str]]:
-    """Fold bursts and assess each cause; return the candidates, and notes on what accuses nobody."""
+    """Fold bursts and assess each cause, and its repeats; return the candidates, and notes on what accuses nobody."""
     candidates: list[Candidate] = []
     notes: list[str] = []
     for burst in fold(events):
@@ -95,7 +111,7 @@ def from_events(
         tail = f" ({burst.lines} lines; consequences: {folded})" if folded else f" ({burst.lines} lines)" * (burst.lines > 1)
         for cause in burst.causes:
             gpu = hardware.complete(GpuRef(pci=burst.pci)) if burst.pci else None
-            meaning = assess_among(cause, findings, hardware.machine)
+            meaning, awaits_job = before.weighed(cause, assess_among(cause, findings, hardware.machine), hardware)
             if meaning.fault_class == "none":
                 notes.append(f"{describe(cause)}: no action; {meaning.because}")
                 continue
@@ -110,6 +126,7 @@ def from_events(
                     gpu,
                     at_boundary=meaning.interrupts_job == "at_boundary",
                     seconds=_seconds(meaning.fault_class, gpu, findings),
+                    awaits_job=awaits_job,
                 )
             )
     return candidates, notes
@@ -132,6 +149,8 @@ def from_findings(findings: Iterable[Finding], hardware: Hardware) -> list[Candi
 def _class_of(finding: Finding) -> str:
     if finding.check == "recovery_action":
         return RECOVERY_CLASSES.get(finding.action, "")
+    if finding.check in WATCHED and finding.verdict is Verdict.WARN and finding.action in (Action.NONE, Action.RUN_DIAGNOSTICS):
+        return ""
     fault_class = FINDING_CLASSES.get(finding.check, "")
     if fault_class == "reset_needed" and finding.action is Action.REBOOT_NODE:
         return "reboot_needed"

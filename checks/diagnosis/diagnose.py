@@ -8,20 +8,10 @@ from typing import Optional
 from checks.catalog import lookup_xid
 from checks.diagnosis.candidates import KERNEL_CHECKS, SECOND_SIGNALS, Candidate, from_events, from_findings
 from checks.diagnosis.evidence import current_events
-from checks.diagnosis.facts import Hardware, ReportedFault, Timing, named, same_gpu
+from checks.diagnosis.facts import RANK, Hardware, ReportedFault, Timing, named, same_gpu
+from checks.diagnosis.history import NO_HISTORY, History, with_log
+from checks.diagnosis.repeats import Before
 from checks.model import Action, Confidence, Diagnosis, Finding, KernelEvent, Verdict
-
-RANK = (
-    Action.NONE,
-    Action.RESTART_JOB,
-    Action.RUN_DIAGNOSTICS,
-    Action.CONTACT_SUPPORT,
-    Action.RESET_GPU,
-    Action.REBOOT_NODE,
-    Action.POWER_CYCLE,
-    Action.REPLACE_NODE,
-)
-"""Of two things that are wrong the one with the later action here is the diagnosis: its repair covers the other."""
 
 KERNEL_KINDS = frozenset({"xid", "sxid", "host"})
 NOTES_LIMIT = 12
@@ -35,16 +25,19 @@ def diagnose(
     *,
     timing: Timing,
     hardware: Optional[Hardware] = None,
+    history: History = NO_HISTORY,
 ) -> Diagnosis:
     """Weigh everything; an accusation needs a kernel line of this boot or a reading of the node, a report alone is not enough.
 
     Confidence is HIGH when a kernel line and a reading agree, MEDIUM for one of them alone. "none" is HIGH only when every check
-    could be made; where something could not be read it is LOW, and says what.
+    could be made; where something could not be read it is LOW, and says what. A fault that, by `history` or the log, has come
+    back asks for what the catalog says of its repeat.
     """
     machine = hardware or Hardware()
     readings = [finding for finding in findings if finding.check not in KERNEL_CHECKS]
     current = current_events(events, timing, reports)
-    accused, notes = from_events(current.events, readings, machine)
+    past = with_log(history, events, timing, machine)
+    accused, notes = from_events(current.events, readings, machine, Before(past, timing, tuple(events)))
     accused += _not_yet_said(from_findings(readings, machine), accused)
     notes += list(current.notes)
     said, agreed = _weigh_reports(reports, accused, timing)
@@ -62,6 +55,7 @@ def diagnose(
         code=chosen.code,
         gpu=chosen.gpu,
         at_boundary=chosen.at_boundary,
+        awaits_job=any(one.awaits_job for one in accused),
     )
 
 

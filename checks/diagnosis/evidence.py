@@ -39,10 +39,10 @@ def current_events(events: Iterable[KernelEvent], timing: Timing, reports: Seque
     notes: dict[str, int] = {}
     for position, event in enumerate(log):
         reason = (
-            _dealt_with(event, timing)
+            dealt_with(event, timing)
             or _taken_back(event, position, last_word)
             or _too_old(event, timing, (event.kind, event.code) in reported)
-            or _settling(event, timing)
+            or settling(event, timing)
         )
         if reason:
             note = f"{describe(event)}: {reason}"
@@ -63,7 +63,8 @@ def is_event(event: KernelEvent) -> bool:
     return assess(event).fault_class in EVENT_CLASSES
 
 
-def _dealt_with(event: KernelEvent, timing: Timing) -> str:
+def dealt_with(event: KernelEvent, timing: Timing) -> str:
+    """Say why an event that was dealt with before does not count, empty where it was not."""
     if timing.after_s is None or event.monotonic_s is None or event.monotonic_s > timing.after_s:
         return ""
     return "printed before the last repair or look, so it is history"
@@ -97,7 +98,8 @@ def _too_old(event: KernelEvent, timing: Timing, reported: bool) -> str:
     return f"happened {age / 60:.0f} min ago and is an event, not a state" if age > timing.event_age_s else ""
 
 
-def _settling(event: KernelEvent, timing: Timing) -> str:
+def settling(event: KernelEvent, timing: Timing) -> str:
+    """Say why a link that trains after a boot does not count, empty for every other event."""
     if (
         timing.settling_s <= 0
         or event.monotonic_s is None

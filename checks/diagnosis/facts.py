@@ -7,11 +7,24 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from checks.catalog import Machine, Override, gpu_family
-from checks.model import GpuRef
+from checks.model import Action, GpuRef
 from checks.pci_address import canonical
 
 EVENT_AGE_S = 900.0
 """Age up to which a fault that is an event, not a state, still counts, seconds. Hotspare default: three sweeps of 5 minutes."""
+
+
+RANK = (
+    Action.NONE,
+    Action.RESTART_JOB,
+    Action.RUN_DIAGNOSTICS,
+    Action.CONTACT_SUPPORT,
+    Action.RESET_GPU,
+    Action.REBOOT_NODE,
+    Action.POWER_CYCLE,
+    Action.REPLACE_NODE,
+)
+"""Of two things that are wrong the one with the later action here is the diagnosis: its repair covers the other."""
 
 
 @dataclass(frozen=True)
