@@ -26,6 +26,38 @@ class Thresholds:
     """GPUs that the node must have. Source for 0: EC2 instance type pages, by instance type."""
     min_memory_percent: float = 2.0
     """Available system memory below this per cent is a warning. Hotspare default: below it the kernel soon kills processes."""
+    max_table_percent: float = 90.0
+    """A table of the kernel (open files, connections) that is fuller is a warning. Hotspare default: at 100 it refuses."""
+    min_disk_percent: float = 5.0
+    """A file system with less free space or inodes, per cent, is full. Hotspare default: half of what kubelet asks for."""
+    mount_deadline_s: float = 3.0
+    """A file system that needs longer to say how full it is hangs. Hotspare default: a healthy server needs milliseconds."""
+    max_clock_offset_s: float = 0.1
+    """A clock that is farther off is a warning. Hotspare default: lines of several nodes can still be put in order."""
+    expected_efa: float = 0
+    """EFA interfaces that the node must have. Source for 0: EC2 API, MaximumEfaInterfaces of its type."""
+    expected_ib_ports: float = 0
+    """RDMA ports that must be up; with as many, one that never was up may be without a cable. Hotspare default 0: all of them."""
+    ib_symbol_errors_per_h: float = 120.0
+    """More symbol errors in an hour than that degrade a port. Source: NVSentinel; the InfiniBand bit error rate limit."""
+    ib_link_recoveries_per_min: float = 5.0
+    """Link recoveries of a port a minute. Source: NVSentinel."""
+    ib_receive_errors_per_s: float = 10.0
+    """Packets that a port received with errors, a second. Source: NVSentinel."""
+    ib_ack_timeouts_per_s: float = 1.0
+    """Acknowledgements that a port missed, a second. Source: NVSentinel."""
+    ib_discards_per_s: float = 100.0
+    """Packets that a port threw away, a second. Source: NVSentinel."""
+    roce_slow_restarts_per_s: float = 10.0
+    """Times that a RoCE port began slowly again, a second. Source: NVSentinel."""
+    carrier_changes_per_h: float = 2.0
+    """Changes of a network interface's carrier in an hour. Source: NVSentinel, 2 in an interval."""
+    efa_errors_per_10min: float = 0
+    """Retransmission time-outs and the like of an EFA device in 10 minutes. Hotspare default: flat while all is well."""
+    pcie_corrected_per_min: float = 100.0
+    """PCIe errors that a device corrected, a minute. Hotspare default: a link in order corrects a few a day."""
+    memory_corrected_per_day: float = 1000.0
+    """Memory errors corrected on one module in a day. Hotspare default: a module that wears out, not a particle now and then."""
 
 
 def read_thresholds(text: str) -> Thresholds:

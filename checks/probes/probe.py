@@ -12,6 +12,7 @@ from checks.diagnosis import Hardware, Timing, current_events, diagnose
 from checks.document import GpuProcess, ProbeReport
 from checks.host import Host
 from checks.model import GpuRef
+from checks.probes.beside_gpus import judge_beside_gpus, start_reading
 from checks.probes.configuration import judge_configuration, read_configuration, with_checks
 from checks.probes.host_state import judge_host, read_host
 from checks.probes.kernel_events import KernelLog, judge_kernel_log, read_kernel_log
@@ -50,17 +51,20 @@ def probe(
     at = clock()
     state = read_host(host)
     looks = read_looks(host, state.boot_id, at)
+    finish_reading = start_reading(host, limits)
     log = read_kernel_log(host, limits.command_deadline_s)
     pci = read_pci(host)
+    beside = finish_reading(pci.devices)
     nvml = _read_nvml(log, options, read_gpus)
     instance_type = options.instance_type or state.instance_type
     hardware = Hardware(instance_type, _gpus(nvml, pci, log), nvml.driver_version, options.overrides)
     timing = Timing(at, state.uptime_s, options.settling_s, _after_s(at, state.uptime_s, options), limits.event_age_s)
     setup = read_configuration(host, pci, nvml, instance_type, limits.command_deadline_s)
     readings = (
-        *judge_host(state, limits.min_memory_percent, at),
+        *judge_host(state, limits.min_memory_percent, at, limits.max_table_percent),
         *judge_pci(pci, nvml, instance_type, int(limits.expected_gpus), at),
         *judge_nvml(nvml, at, state.uptime_s),
+        *judge_beside_gpus(beside, nvml, instance_type, looks, limits, at, state.uptime_s),
         *judge_configuration(setup, at),
         # Last: what is judged above notes its counters into the looks.
         *judge_looks(save_looks(host, looks), at),

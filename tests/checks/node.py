@@ -31,6 +31,7 @@ class TestNode:
         self.write("proc/uptime", "5000.00 9000.00\n")
         self.write("proc/sys/kernel/random/boot_id", "0f5bd0b2-0000-4000-8000-000000000001\n")
         self.write("proc/meminfo", "MemTotal: 2000000 kB\nMemFree: 10 kB\nMemAvailable: 1900000 kB\n")
+        self.write("proc/mounts", "proc /proc proc rw 0 0\n/dev/nvme0n1p1 / ext4 rw,relatime 0 0\n")
         self.write("sys/devices/virtual/dmi/id/product_name", "p5.48xlarge\n")
         self.write("sys/bus/pci/devices/0000:00:00.0/vendor", "0x8086\n")
         self.write("sys/bus/pci/devices/0000:00:00.0/class", "0x060000\n")

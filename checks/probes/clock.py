@@ -1,0 +1,81 @@
+"""Whether the node's clock is synchronised: logs of nodes cannot be ordered otherwise, and certificates and tokens fail."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+from checks.host import CommandOutput, Host
+from checks.model import Finding, Verdict
+
+CHRONY = ("chronyc", "-c", "-n", "tracking")
+TIMEDATECTL = ("timedatectl", "show", "-p", "NTPSynchronized")
+_OFFSET = 4
+_LEAP = 13
+"""Fields of chronyc's tracking line, counted from 0. Source: chronyc manual, tracking."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """`synchronised` and `offset_s` (of the system's clock from true time) are None where nothing tells them.
+
+    `source` is the tool that told, "" where the node has none; `error` says why a tool that is there did not tell.
+    """
+
+    synchronised: Optional[bool] = None
+    offset_s: Optional[float] = None
+    source: str = ""
+    error: str = ""
+
+
+def start_clock(host: Host, deadline_s: float) -> Callable[[], Clock]:
+    """Start asking the time service; what is returned waits for its answer."""
+    tracking = host.start(CHRONY, deadline_s)
+    return lambda: _read(host, tracking(), deadline_s)
+
+
+def _read(host: Host, tracking: CommandOutput, deadline_s: float) -> Clock:
+    """Ask chrony first, since it knows the offset; systemd only where there is no chrony that answers."""
+    if tracking.ok:
+        clock = parse_tracking(tracking.stdout)
+        if clock is not None:
+            return clock
+    answer = host.run(TIMEDATECTL, deadline_s)
+    name, _, value = answer.stdout.strip().partition("=")
+    if answer.ok and name == "NTPSynchronized" and value in ("yes", "no"):
+        return Clock(value == "yes", None, "timedatectl")
+    if tracking.missing:
+        # Without chrony and without a systemd that answers, as in a container, there is nobody to ask.
+        return Clock(source="timedatectl", error="it timed out") if answer.timed_out else Clock()
+    why = "it timed out" if tracking.timed_out else (tracking.stdout or tracking.stderr).strip()[:200] or "it printed nothing"
+    return Clock(source="chronyc", error=why)
+
+
+def parse_tracking(text: str) -> Optional[Clock]:
+    """Parse the line that `chronyc -c tracking` prints, None where it is no such line."""
+    fields = text.strip().split(",")
+    if len(fields) <= _LEAP:
+        return None
+    try:
+        offset = float(fields[_OFFSET])
+    except ValueError:
+        return None
+    synchronised = fields[_LEAP] != "Not synchronised"
+    return Clock(synchronised, offset if synchronised else None, "chronyc")
+
+
+def judge_clock(clock: Clock, most_s: float, at: float) -> list[Finding]:
+    """A clock that is wrong is a matter of configuration: restart the time service. A node that has nobody to ask gives none."""
+    if not clock.source:
+        return []
+    if clock.synchronised is None:
+        summary = f"whether the clock is synchronised could not be read: {clock.source} does not answer"
+        verdict = Verdict.WARN if "talk to daemon" in clock.error else Verdict.UNKNOWN
+        return [Finding("clock", verdict, summary, clock.error, at)]
+    if not clock.synchronised:
+        return [Finding("clock", Verdict.WARN, "the clock is not synchronised; restart the time service", clock.source, at)]
+    evidence = f"{clock.source}: {clock.offset_s * 1000:.3f} ms off" if clock.offset_s is not None else clock.source
+    if clock.offset_s is not None and abs(clock.offset_s) > most_s:
+        summary = f"the clock is {abs(clock.offset_s) * 1000:.0f} ms off; restart the time service"
+        return [Finding("clock", Verdict.WARN, summary, f"{evidence}; threshold {most_s * 1000:g} ms", at)]
+    return [Finding("clock", Verdict.OK, "the clock is synchronised", evidence, at)]

@@ -1,0 +1,192 @@
+"""Judges RDMA ports: links that are down or flap, counters that rise, EFA interfaces that are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Optional
+
+from checks.catalog import expected_efa, gpu_family
+from checks.model import Action, Finding, Verdict
+from checks.probes.infiniband import Rdma, RdmaPort
+from checks.probes.looks import Looks, Rise
+from checks.probes.rates import HOUR_S, rose, too_fast
+from checks.thresholds import Thresholds
+
+ACTIVE = 4
+DISABLED = 3
+"""Numbers of the state and of the physical state. Source: Linux, drivers/infiniband/core/sysfs.c."""
+BRIDGED_FAMILIES = ("B200", "B300")
+BRIDGES = 2
+"""Boards of these GPUs have two ConnectX devices that lead to their own NVSwitches. Source: NVIDIA Fabric Manager user guide."""
+DOWN_S = 300.0
+"""A link that is down for longer does not come back by itself. Hotspare default: a switch restarts in less."""
+DEGRADATIONS = 3
+FLAPS = 2
+"""In an hour, so many make the port bad. Sources: NVSentinel (3 degradations in 1 h); Hotspare default for flaps."""
+FATAL = ("link_downed", "excessive_buffer_overrun_errors", "local_link_integrity_errors", "rnr_nak_retry_err")
+"""Counters that do not rise on a link in order. Source: NVSentinel, InfiniBand counter thresholds."""
+EFA_STRICT = (
+    *("retrans_timeout_events", "unresponsive_remote_events", "impaired_remote_conn_events"),
+    *("rdma_read_wr_err", "rdma_write_wr_err", "rx_drops"),
+)
+"""EFA counters that are flat while all is well. Source: AWS, Monitor an Elastic Fabric Adapter; the EFA driver's hw_counters."""
+
+
+def judge_infiniband(
+    rdma: Rdma, instance_type: str, looks: Looks, limits: Thresholds, at: float, uptime_s: Optional[float]
+) -> list[Finding]:
+    """Return the findings of all ports. A node without RDMA that is not expected to have any gives none."""
+    if rdma.error:
+        return [Finding("ib_link", Verdict.UNKNOWN, "RDMA devices could not be listed", rdma.error, at)]
+    findings = list(_efa_count(rdma, instance_type, int(limits.expected_efa), at))
+    ports = _network_ports(rdma.ports, instance_type)
+    findings += _unread(ports, at)
+    links = list(_links(ports, looks, limits, at, uptime_s))
+    findings += links
+    told = {finding.check for finding in links if finding.verdict is not Verdict.OK}
+    if ports and "ib_link" not in told and not any("state" in port.unread or "ports" in port.unread for port in ports):
+        findings.append(Finding("ib_link", Verdict.OK, f"{len(ports)} RDMA ports: none is down that should be up", seen_at=at))
+    for port in ports:
+        findings += _efa_errors(port, looks, limits, at) if port.kind == "efa" else _errors(port, looks, limits, at)
+    return findings
+
+
+def counters_of(rdma: Rdma) -> Iterable[tuple[str, float]]:
+    """Name every counter that later looks compare with."""
+    for port in rdma.ports:
+        if not port.bridge:
+            yield from ((f"ib/{port.place}/{name}", value) for name, value in port.counters.items())
+
+
+def note_links(rdma: Rdma, looks: Looks) -> None:
+    """Remember when each port was seen active; a reboot does not change that a cable was there."""
+    for port in rdma.ports:
+        if port.state == ACTIVE:
+            looks.note(_active_at(port), looks.now, across_boots=True)
+
+
+def _network_ports(ports: Sequence[RdmaPort], instance_type: str) -> list[RdmaPort]:
+    """Leave out the bridges to the board's NVSwitches; where their own data is not readable, up to two ports that are down."""
+    kept = [port for port in ports if not port.bridge]
+    if gpu_family(instance_type) not in BRIDGED_FAMILIES:
+        return kept
+    unmarked = BRIDGES - (len(ports) - len(kept))
+    silent = [port for port in kept if port.kind == "infiniband" and port.state not in (ACTIVE, None)][: max(0, unmarked)]
+    return [port for port in kept if port not in silent]
+
+
+def _unread(ports: Sequence[RdmaPort], at: float) -> Iterable[Finding]:
+    missed = [f"{port.place}: {', '.join(port.unread)}" for port in ports if port.unread]
+    if missed:
+        summary = f"{len(missed)} RDMA ports do not say how they are"
+        yield Finding("ib_link", Verdict.UNKNOWN, summary, "; ".join(missed)[:500], at)
+
+
+def _efa_count(rdma: Rdma, instance_type: str, wanted: int, at: float) -> Iterable[Finding]:
+    """Fewer EFA devices than the bus or the type has is a matter of configuration: driver, launch template, not hardware."""
+    expected = wanted or expected_efa(instance_type) or 0
+    have = len({port.device for port in rdma.ports if port.kind == "efa"})
+    evidence = f"RDMA {have}, PCI {rdma.efa_functions}, {instance_type or 'this type'} can have {expected or 'none known'}"
+    if have < rdma.efa_functions:
+        summary = f"{rdma.efa_functions - have} of {rdma.efa_functions} EFA devices have no driver"
+        yield Finding("efa_count", Verdict.WARN, summary, evidence, at)
+    elif have < expected and (have or wanted):
+        summary = f"{have} of {expected} EFA interfaces are there"
+        yield Finding("efa_count", Verdict.WARN, summary, evidence, at)
+    elif have or expected:
+        words = f"{have} EFA interfaces are there" if have else "this node was launched without EFA interfaces"
+        yield Finding("efa_count", Verdict.OK, words, evidence, at)
+
+
+def _links(
+    ports: Sequence[RdmaPort], looks: Looks, limits: Thresholds, at: float, uptime_s: Optional[float]
+) -> Iterable[Finding]:
+    active = [port for port in ports if port.state == ACTIVE]
+    usual = {port.model: max(one.rate_gbits or 0.0 for one in active if one.model == port.model) for port in active}
+    enough = 0 < limits.expected_ib_ports <= len(active)
+    for port in ports:
+        if port.state == ACTIVE and port.rate_gbits is not None and port.rate_gbits < usual[port.model]:
+            summary = f"RDMA port {port.place} runs at {port.rate_gbits:g} Gb/s, others here at {usual[port.model]:g}"
+            yield Finding("ib_link", Verdict.WARN, summary, "ports of the same model", at, Action.RUN_DIAGNOSTICS)
+        elif port.state is not None and port.state != ACTIVE and port.phys_state != DISABLED:
+            yield _down(port, looks, enough, at, uptime_s)
+
+
+def _down(port: RdmaPort, looks: Looks, enough: bool, at: float, uptime_s: Optional[float]) -> Finding:
+    """A port that was up before is a fault once it is down for long; one that never was may have no cable."""
+    seen = looks.rise(_active_at(port), at, 30.0, across_boots=True)
+    evidence = f"state {port.state}, physical state {port.phys_state}; in order: 4 and 5"
+    if seen is None and port.kind != "efa":
+        verdict = Verdict.OK if enough else Verdict.WARN
+        summary = f"RDMA port {port.place} is not active, and was not seen active before: it may have no cable"
+        return Finding("ib_link", verdict, summary, evidence, at, Action.NONE if enough else Action.RUN_DIAGNOSTICS)
+    down_s = seen.seconds if seen is not None else uptime_s or 0.0
+    if min(down_s, uptime_s or 0.0) <= DOWN_S:
+        summary = f"RDMA port {port.place} is not active"
+        return Finding("ib_link", Verdict.WARN, summary, f"{evidence}; a fault after {DOWN_S:g} s", at, Action.RUN_DIAGNOSTICS)
+    summary = f"RDMA port {port.place} is down for {down_s / 60:.0f} min"
+    return Finding("ib_link", Verdict.CRITICAL, summary, f"{evidence}; threshold {DOWN_S:g} s", at, Action.REPLACE_NODE)
+
+
+def _active_at(port: RdmaPort) -> str:
+    return f"ib/{port.place}/active_at"
+
+
+def _errors(port: RdmaPort, looks: Looks, limits: Thresholds, at: float) -> Iterable[Finding]:
+    risen = {name: rise for name in FATAL if (rise := _rose(port, looks, name, 0.0)) is not None}
+    symbols = _rose(port, looks, "symbol_error", limits.ib_symbol_errors_per_h)
+    if symbols is not None:
+        risen["symbol_error"] = symbols
+    if risen:
+        flaps = risen["link_downed"].amount if "link_downed" in risen else 0
+        events = sum(rise.amount for name, rise in risen.items() if name != "symbol_error")
+        bad = flaps >= FLAPS or events >= DEGRADATIONS
+        summary = f"RDMA port {port.place} degrades: {', '.join(sorted(risen))}"
+        action = Action.REPLACE_NODE if bad else Action.RUN_DIAGNOSTICS
+        evidence = f"{_told(risen)}; none may rise, symbol_error by {limits.ib_symbol_errors_per_h:g} an hour (NVSentinel)"
+        yield Finding("ib_errors", Verdict.CRITICAL, summary, evidence, at, action)
+    for name, per_s in _soft(limits).items():
+        fast = _fast(port, looks, name, per_s)
+        if fast is not None:
+            summary = f"RDMA port {port.place} counts {name} too fast: {fast.per_second:.2g} a second"
+            evidence = f"{_told({name: fast})}; threshold {per_s:.2g} a second (NVSentinel)"
+            yield Finding("ib_errors", Verdict.WARN, summary, evidence, at, Action.RUN_DIAGNOSTICS)
+    carrier = _rose(port, looks, "carrier_changes", limits.carrier_changes_per_h)
+    if carrier is not None:
+        summary = f"the network interface of RDMA port {port.place} lost its carrier"
+        evidence = f"{_told({'carrier_changes': carrier})}; threshold {limits.carrier_changes_per_h:g} an hour"
+        yield Finding("ib_errors", Verdict.WARN, summary, evidence, at, Action.RUN_DIAGNOSTICS)
+
+
+def _soft(limits: Thresholds) -> dict[str, float]:
+    """Rates a second that a link may reach under load without being ill."""
+    return {
+        "link_error_recovery": limits.ib_link_recoveries_per_min / 60.0,
+        "port_rcv_errors": limits.ib_receive_errors_per_s,
+        "local_ack_timeout_err": limits.ib_ack_timeouts_per_s,
+        "port_xmit_discards": limits.ib_discards_per_s,
+        "roce_slow_restart": limits.roce_slow_restarts_per_s,
+    }
+
+
+def _efa_errors(port: RdmaPort, looks: Looks, limits: Thresholds, at: float) -> Iterable[Finding]:
+    """Retransmissions follow a dead peer as they announce a dying one: a sign for a person, never a reason to replace."""
+    risen = {name: rise for name in EFA_STRICT if (rise := _rose(port, looks, name, limits.efa_errors_per_10min, 600.0))}
+    if risen:
+        summary = f"EFA device {port.device} counts {', '.join(sorted(risen))}"
+        evidence = f"{_told(risen)}; flat while all is well; a peer that died has the same effect"
+        yield Finding("efa_errors", Verdict.WARN, summary, evidence, at)
+
+
+def _rose(port: RdmaPort, looks: Looks, name: str, most: float, window_s: float = HOUR_S) -> Optional[Rise]:
+    value = port.counters.get(name)
+    return None if value is None else rose(looks, f"ib/{port.place}/{name}", value, most, window_s)
+
+
+def _fast(port: RdmaPort, looks: Looks, name: str, per_s: float) -> Optional[Rise]:
+    value = port.counters.get(name)
+    return None if value is None else too_fast(looks, f"ib/{port.place}/{name}", value, per_s)
+
+
+def _told(risen: dict[str, Rise]) -> str:
+    return ", ".join(f"{name} +{rise.amount:g} in {rise.seconds / 60:.0f} min" for name, rise in sorted(risen.items()))
