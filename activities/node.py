@@ -38,7 +38,8 @@ from activities.node_messages import (
     ResetGpu,
     Seen,
 )
-from activities.node_words import LINE_LIMIT, deep_result, examination, not_started, too_ill, unreadable, weigh
+from activities.node_words import LINE_LIMIT, deep_result, differs, examination, not_started, too_ill, unreadable, weigh
+from activities.parity import FleetParity, JoinVerdict
 from activities.probing import Probe, ProbeCrashed, ProbeWish
 from activities.settings import AccessSettings, BurnInSettings, StoreSettings
 
@@ -74,6 +75,7 @@ class NodeActivities:
         store: StoreSettings,
         memory: HostMemory,
         clock: Clock | None = None,
+        parity: FleetParity | None = None,
     ) -> None:
         self._access_to = access_to
         self._probe = probe
@@ -83,6 +85,7 @@ class NodeActivities:
         self._store = store
         self._memory = memory
         self._clock = clock or SystemClock()
+        self._parity = parity
 
     @activity.defn
     def examine(self, request: Examine) -> Examination:
@@ -94,21 +97,25 @@ class NodeActivities:
     def deep_test(self, request: DeepTest) -> DeepTestResult:
         """Deep probe, then the one-node all-reduce, then a second look; OK only if every part ran and passed.
 
-        No run is started on a node that is ill, not free or not ours.
+        No run is started on a node that is ill, not free, not ours, or set up otherwise than the job's nodes that it would join.
         """
         with as_application_error():
             access = self._access_to(request.node)
             deadline_s = self._burn_in.deadline_s if request.deadline_s is None else request.deadline_s
+            parity = JoinVerdict((), "")
             if not access.poll(request.run_id).known:
                 before = self._examine(_deep(request))
                 if (refused := self._refuse_test(request.node, before)) is not None:
                     return refused
+                parity = self._parity_with_job(request)
+                if request.joins and parity.differences:
+                    return differs(parity, before)
                 refuse_if_late()
                 access.start(request.run_id, self._node_command(request.node), deadline_s)
             run = await_run(access, request.run_id, deadline_s, self._burn_in.poll_s, self._clock)
             alone = judged(run, [request.node], self._burn_in.floors_gbs)
             after = self._examine(_deep(request))
-            return deep_result(alone, after)
+            return deep_result(alone, after, parity)
 
     @activity.defn
     def collect_evidence(self, request: CollectEvidence) -> EvidenceBundle:
@@ -140,6 +147,12 @@ class NodeActivities:
             answer = access.run([*sudo, "nvidia-smi", "--gpu-reset", "-i", which], RESET_DEADLINE_S)
             return _reset_answer(request.node, answer, which)
 
+    def _parity_with_job(self, request: DeepTest) -> JoinVerdict:
+        """Compare the node, just looked at, with the job's other nodes; nothing is said where nobody asked."""
+        if self._parity is None or not (request.job or request.joins):
+            return JoinVerdict((), "")
+        return self._parity.join(request.node, request.job, request.in_place_of)
+
     def _refuse_test(self, node: Node, before: Examination) -> DeepTestResult | None:
         """Return why a node is not put under load, or None."""
         if (ill := too_ill(before)) is not None:
@@ -156,6 +169,8 @@ class NodeActivities:
                 self._clock.wait(self._access.retry_wait_s)
             try:
                 answer = self._probe.run(access, request.node, wish)
+                if self._parity is not None:
+                    self._parity.note(request.node, answer.configuration)
                 return examination(answer, weigh(answer, request, self._probe.overrides))
             except (NodeUnreachable, ProbeCrashed) as error:
                 why = str(error)

@@ -94,7 +94,8 @@ class Examination(Message):
 class DeepTest(Message):
     """Deep re-test: the deep probe, then `all_reduce_perf` over the node's own GPUs. `run_id` makes it resumable.
 
-    Without `deadline_s` the setting burn_in.deadline_s holds.
+    Without `deadline_s` the setting burn_in.deadline_s holds. With a `job` the node's configuration is compared with the job's
+    other nodes, those but `in_place_of`; a node that `joins` and differs is not tested at all.
     """
 
     node: Node
@@ -102,6 +103,9 @@ class DeepTest(Message):
     deadline_s: float | None = None
     settling_s: float = 0.0
     handled_until: datetime | None = None
+    job: str = ""
+    in_place_of: str = ""
+    joins: bool = False
 
 
 class DeepTestResult(Message):

@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from activities.burn_in import GroupTestResult
 from activities.inventory import Node
 from activities.node_messages import DeepTestResult, Examination, Examine, Gpu, Opinion, Report, Seen
+from activities.parity import JoinVerdict
 from activities.probing import ProbeAnswer
 from checks.catalog import Override
 from checks.diagnosis import Hardware, ReportedFault, Timing, diagnose
+from checks.diagnosis.candidates import FINDING_CLASSES
 from checks.model import Action, Confidence, Diagnosis, Finding, GpuRef, Verdict
 
 LINE_LIMIT = 400
@@ -18,6 +20,9 @@ LINE_LIMIT = 400
 
 LINES = 12
 """Findings and reasons kept of one examination. Hotspare default: what an operator reads; the rest is in the evidence bundle."""
+
+CONFIGURATION = "configuration"
+"""Fault class, and cause of a test's verdict: how the node is set up."""
 
 _WORST_FIRST = (Verdict.CRITICAL, Verdict.UNKNOWN, Verdict.WARN, Verdict.OK)
 
@@ -92,6 +97,8 @@ def too_ill(before: Examination) -> DeepTestResult | None:
     """Return the verdict on a node that is not well enough to be tested under load, or None."""
     if not before.reachable or before.verdict in (Verdict.CRITICAL, Verdict.UNKNOWN):
         reasons = [*before.opinion.because, *_summaries(before)] or ["the node could not be read"]
+        if _only_configuration(before):
+            return _result(Verdict.UNKNOWN, reasons, before).model_copy(update={"cause": CONFIGURATION})
         return _result(before.verdict if before.reachable else Verdict.UNKNOWN, reasons, before)
     return None
 
@@ -102,15 +109,34 @@ def not_started(reasons: list[str], before: Examination) -> DeepTestResult:
     return _result(Verdict.UNKNOWN, because, before).model_copy(update={"cause": "could_not_run"})
 
 
-def deep_result(alone: GroupTestResult, after: Examination) -> DeepTestResult:
-    """Join the one-node run and the look after it: the worst of both, and OK only when both are."""
+def differs(parity: JoinVerdict, before: Examination) -> DeepTestResult:
+    """Build the result of a test that was not started because the node is set up otherwise than those that it would join."""
+    because = [f"configuration: {difference}" for difference in parity.differences]
+    return _result(Verdict.WARN, because, before).model_copy(update={"cause": CONFIGURATION})
+
+
+def deep_result(alone: GroupTestResult, after: Examination, parity: JoinVerdict) -> DeepTestResult:
+    """Join the one-node run and the look after it: the worst of both, and OK only when both are.
+
+    A node whose only trouble is its configuration has no verdict: a person mends that, and no repair or replacement.
+    """
     verdict = min((alone.verdict, after.verdict), key=_WORST_FIRST.index)
+    misconfigured = alone.verdict is Verdict.OK and _only_configuration(after)
     run = f"all_reduce_perf on this node alone: {alone.cause}; {alone.evidence}"
     reasons = [run, *(_summaries(after) or ["probe after the run: nothing found"])]
     if not after.reachable:
         reasons.append(f"after the run: {after.why_unreachable}")
-    numbers = {"cause": alone.cause, "busbw_gbs": alone.busbw_gbs, "floor_gbs": alone.floor_gbs}
-    return _result(verdict, reasons, after).model_copy(update=numbers)
+    reasons += [f"configuration: {difference}" for difference in parity.differences]
+    reasons += [parity.said] if parity.said else []
+    cause = CONFIGURATION if misconfigured else alone.cause
+    numbers = {"cause": cause, "busbw_gbs": alone.busbw_gbs, "floor_gbs": alone.floor_gbs}
+    return _result(Verdict.UNKNOWN if misconfigured else verdict, reasons, after).model_copy(update=numbers)
+
+
+def _only_configuration(seen: Examination) -> bool:
+    """Whether something is wrong with a node that could be read, and all of it is how it is set up."""
+    classes = {FINDING_CLASSES.get(finding.check, "") for finding in seen.findings}
+    return classes == {CONFIGURATION} and Verdict.UNKNOWN not in {finding.verdict for finding in seen.findings}
 
 
 def _result(verdict: Verdict, because: list[str], seen: Examination) -> DeepTestResult:

@@ -14,6 +14,7 @@ from activities.node_access import CommandResult, NodeAccess
 from activities.settings import AccessSettings
 from checks.catalog import read_overrides
 from checks.model import Action, Confidence, Diagnosis, Finding, GpuRef, KernelEvent, Verdict
+from checks.parity import Configuration, configuration_from_json
 
 DOCUMENT_LIMIT = 4_000_000
 """Characters of a probe's answer. Hotspare default: 200 events and 16 GPUs are about 150,000."""
@@ -67,6 +68,7 @@ class ProbeAnswer:
     diagnosis: Diagnosis
     raw: str = field(repr=False, default="")
     driver_version: str = ""
+    configuration: Configuration | None = None
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,16 @@ def read_document(text: str) -> ProbeAnswer:
         diagnosis=_diagnosis(document["diagnosis"]),
         raw=text,
         driver_version=str(document.get("driver_version") or ""),
+        configuration=_configuration(document.get("configuration")),
     )
+
+
+def _configuration(document: Any) -> Configuration | None:
+    """How the node is set up; None where this release cannot read it, which spoils nothing else."""
+    try:
+        return configuration_from_json(document)
+    except (KeyError, TypeError, AttributeError):
+        return None
 
 
 def _known(kind: type, entry: Mapping[str, Any]) -> dict[str, Any]:

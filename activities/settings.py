@@ -90,6 +90,20 @@ class JobSettings(Section):
     )
 
 
+class ParitySettings(Section):
+    """How nodes are compared with each other: versions, modes, devices, mounts (`checks.parity.FACTS` names all)."""
+
+    golden: dict[str, dict[str, str]] = Field(
+        {},
+        description='Pinned values, by instance type or "*": ["p5.48xlarge"] driver = "580.95.*". Patterns are those of file '
+        "names. What is not pinned is compared with the majority of the peers",
+    )
+    ignored: list[str] = Field([], description="Names of what may differ from node to node, such as kernel")
+    max_age_s: float = Field(
+        900.0, description="What was seen of a node longer ago is read anew. Hotspare default: three sweeps of 5 minutes"
+    )
+
+
 class BurnInSettings(Section):
     """The all-reduce burn-in."""
 

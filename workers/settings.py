@@ -22,10 +22,12 @@ from activities.settings import (
     InventorySettings,
     JobSettings,
     NotifySettings,
+    ParitySettings,
     Section,
     StoreSettings,
 )
 from checks.catalog import BadOverride, read_overrides
+from checks.parity import FACTS
 from checks.thresholds import BadThreshold, read_thresholds
 from workers.sections import ChecksSettings, IntakeSettings, NameSettings, TemporalSettings, WatcherSettings, WorkerSettings
 from workflows.decisions.settings import DEFAULT_LADDERS, ClusterSettings, PolicySettings, SweepSettings
@@ -54,6 +56,7 @@ class Settings(Section):
     access: AccessSettings = AccessSettings()
     job: JobSettings = JobSettings()
     burn_in: BurnInSettings = BurnInSettings()
+    parity: ParitySettings = ParitySettings()
     notify: NotifySettings = NotifySettings()
     store: StoreSettings = StoreSettings()
     effects: EffectSettings = EffectSettings()
@@ -141,6 +144,13 @@ def _check_names(settings: Settings) -> list[str]:
         f'burn_in.floors_gbs."{key}": not a floor; write "p5.48xlarge/2" (instance type, slash, number of nodes)'
         for key in settings.burn_in.floors_gbs
         if not _FLOOR_KEY.match(key)
+    ]
+    parity = settings.parity
+    pinned = [(f'parity.golden."{kind}".{name}', name) for kind, facts in parity.golden.items() for name in facts]
+    mistakes += [
+        f"{place}: nothing of this name is compared; {_nearest(name, list(FACTS))}"
+        for place, name in [*pinned, *(("parity.ignored", name) for name in parity.ignored)]
+        if name not in FACTS
     ]
     if settings.job.adapter == "command":
         needed = ("head", "find", "status", "hold", "resume")

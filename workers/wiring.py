@@ -30,6 +30,7 @@ from activities.jobs.protocol import JobAdapter
 from activities.node import NodeActivities
 from activities.node_access import AccessTo, NodeAccess
 from activities.notify import Notifier, NotifyActivities
+from activities.parity import FleetParity, ParityActivities
 from activities.probing import ChecksArchive, Probe
 from activities.quarantine import QuarantineActivities, QuarantineMarks
 from checks.archive import build_archive
@@ -121,8 +122,20 @@ class Wiring:
         """Looking at nodes; `doctor` uses it without a workflow."""
         settings = self._settings
         return NodeActivities(
-            self.access_to, self._probe, self._gate, settings.access, settings.burn_in, settings.store, self.memory
+            self.access_to,
+            self._probe,
+            self._gate,
+            settings.access,
+            settings.burn_in,
+            settings.store,
+            self.memory,
+            parity=self.parity,
         )
+
+    @cached_property
+    def parity(self) -> FleetParity:
+        """What is known of how the nodes are set up; `status` shows who differs."""
+        return FleetParity(self.memory, self.inventory, self._job_adapter, self.access_to, self._probe, self._settings.parity)
 
     @cached_property
     def _probe(self) -> Probe:
@@ -175,6 +188,7 @@ class Wiring:
         jobs = JobActivities(self._job_adapter, self.inventory, marks, settings.job)
         look_ups = [InventoryActivities(self.inventory), HostMemoryActivities(self.memory)]
         look_ups.append(BriefingActivities(self.inventory, self.memory))
+        look_ups.append(ParityActivities(self.parity, self.inventory, self.memory))
         burn_in = BurnInActivities(self._launcher, self._gate, settings.burn_in)
         holders: dict[str, list[object]] = {
             names.QUEUE_WORKFLOWS: [decide, IncidentActivities(self.gateway)],

@@ -30,9 +30,10 @@ from activities.jobs.activities import JobActivities
 from activities.node import NodeActivities
 from activities.node_access import DetachedRun, NodeAccess
 from activities.notify import NotifyActivities, Page
+from activities.parity import FleetParity, ParityActivities
 from activities.probing import ChecksArchive, Probe
 from activities.quarantine import QUARANTINE_DIR, QuarantineActivities, QuarantineMarks
-from activities.settings import AccessSettings, BurnInSettings, EffectSettings, JobSettings, StoreSettings
+from activities.settings import AccessSettings, BurnInSettings, EffectSettings, JobSettings, ParitySettings, StoreSettings
 
 GROUP_BUSBW_GBS = 470.0
 """In-place bus bandwidth of healthy p5.48xlarge nodes together at 16 GiB. Source: OCI troubleshooting page, 471."""
@@ -83,6 +84,7 @@ class FakeFleet:
         self.job = FakeJob("train", workers, self.machines, self.points, self._lock, self.quarantined_at_head)
         self.group_runs: dict[str, FakeRun] = {}
         self.group_run_nodes: list[list[str]] = []
+        self.parity_settings = ParitySettings()
         self.looks_per_run = 0
         self.looks_per_node_run = 0
 
@@ -151,9 +153,11 @@ class FakeFleet:
         store = StoreSettings(evidence_dir=folder / "evidence")
         probe = Probe(ChecksArchive(archive, "fake"), access)
         gate = self.gate(probe)
+        parity = FleetParity(self.memory, self.inventory, self.job, self.access_to, probe, self.parity_settings)
         holders: list[object] = [
             Ec2Activities(self.ec2, self.access_to, self.memory, EffectSettings(), self.clock),
-            NodeActivities(self.access_to, probe, gate, access, BurnInSettings(), store, self.memory, self.clock),
+            NodeActivities(self.access_to, probe, gate, access, BurnInSettings(), store, self.memory, self.clock, parity),
+            ParityActivities(parity, self.inventory, self.memory),
             QuarantineActivities(marks),
             JobActivities(self.job, self.inventory, marks, jobs, self.clock),
             BurnInActivities(self, gate, BurnInSettings(), self.clock),

@@ -77,6 +77,7 @@ def _files(machine: FakeMachine) -> dict[str, bytes]:
         "/proc/uptime": f"{machine.uptime_s:.2f} 0.00\n".encode(),
         "/proc/sys/kernel/osrelease": f"{machine.kernel}\n".encode(),
         "/proc/driver/nvidia/version": f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {machine.driver}  Release\n".encode(),
+        "/proc/mounts": b"/dev/nvme0n1p1 / ext4 rw,relatime 0 0\n/dev/md0 /scratch xfs rw,noatime 0 0\n",
         "/proc/meminfo": b"MemTotal: 2097152000 kB\nMemAvailable: 1992294400 kB\n",
     }
     for gpu in range(machine.gpus):
