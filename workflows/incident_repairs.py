@@ -107,6 +107,8 @@ async def retest(incident: Incident, step: Step) -> None:
         deadline_s=step.deadline_s,
         settling_s=step.settling_s,
         handled_until=incident.handled_until,
+        job=incident.known.job,
+        in_place_of=incident.node.instance_id,
     )
     verdict, because = Verdict.UNKNOWN, ["the re-test could not run"]
     try:

@@ -92,6 +92,7 @@ class ReplaceNode:
     async def _attached_spare(self, replaced: Node) -> Replacement:
         unwanted = list(self._start.unwanted)
         reason = "no spare was asked for"
+        refusals: list[str] = []
         for _ in range(SPARES_TRIED):
             answer = await self._talk.ask(self._ask(replaced, unwanted))
             reason = answer.reason
@@ -103,15 +104,17 @@ class ReplaceNode:
             if not refusal:
                 return Replacement(replaced=replaced.instance_id, spare=spare, ready=True, reason=reason)
             reason = refusal
+            refusals.append(refusal)
             self._view.tell("refused", reason)
             unwanted.append(spare.instance_id)
             await self._talk.give_back(AskKind.SPARE)
             await self._report_spare(spare, reason)
-        return Replacement(replaced=replaced.instance_id, reason=reason)
+        reasons = dict.fromkeys([reason, *refusals])
+        return Replacement(replaced=replaced.instance_id, reason="; ".join(reasons))
 
     async def _refusal(self, replaced: Node, spare: Node) -> str:
         """Test a spare and attach it; returns why it cannot be used, empty when it is attached."""
-        result = await self._test(spare)
+        result = await self._test(replaced, spare)
         if result.verdict is not Verdict.OK:
             return f"{spare.name} did not pass ({result.verdict.value}): {'; '.join(result.because)}"
         self._view.tell("passed", f"{spare.name}: {'; '.join(result.because)}")
@@ -139,11 +142,19 @@ class ReplaceNode:
             unwanted=unwanted,
         )
 
-    async def _test(self, spare: Node) -> DeepTestResult:
+    async def _test(self, replaced: Node, spare: Node) -> DeepTestResult:
+        """Test a spare; one that is set up otherwise than the job's other nodes does not pass."""
+        test = DeepTest(
+            node=spare,
+            run_id=self._tokens.next_name(),
+            job=self._start.job,
+            in_place_of=replaced.instance_id,
+            joins=True,
+        )
         try:
             return await workflow.execute_activity_method(
                 NodeActivities.deep_test,
-                DeepTest(node=spare, run_id=self._tokens.next_name()),
+                test,
                 summary=f"test {spare.name} before it joins",
                 **options.WATCH,
             )

@@ -16,17 +16,20 @@ with workflow.unsafe.imports_passed_through():
     from workflows import options
     from workflows.decide import DecideActivities, bearings
     from workflows.failures import cause_of
+    from workflows.fleet_parity import compare_configurations
     from workflows.messages import StartSweep
 
 
 class SweepReport(Message):
-    """What a sweep saw."""
+    """What a sweep saw. `differing`: nodes not set up like their peers; `undecided`: where the peers themselves are at odds."""
 
     looked_at: int = 0
     healthy: int = 0
     reported: list[str] = []
     unreadable: list[str] = []
     left_alone: list[str] = []
+    differing: list[str] = []
+    undecided: list[str] = []
 
 
 @workflow.defn
@@ -48,12 +51,22 @@ class Sweep:
         serving = [node for node in seen.nodes if not node.quarantine and node.state == "running"]
         room = asyncio.Semaphore(plan.parallel)
         results = await asyncio.gather(*(self._look(cluster, node, room) for node in serving))
-        return report.model_copy(
+        report = report.model_copy(
             update={
                 "looked_at": len(serving),
                 "healthy": results.count("healthy"),
                 "reported": [node.name for node, result in zip(serving, results, strict=True) if result == "reported"],
                 "unreadable": [node.name for node, result in zip(serving, results, strict=True) if result == "unreadable"],
+            }
+        )
+        if not workflow.patched("parity"):
+            return report
+        well = [node for node, result in zip(serving, results, strict=True) if result == "healthy"]
+        found = await compare_configurations(cluster, well, known.ui_url)
+        return report.model_copy(
+            update={
+                "differing": [f"{one.node_name}: {'; '.join(one.differences)}" for one in found.differing],
+                "undecided": found.undecided,
             }
         )
 
