@@ -1,13 +1,15 @@
-"""The faults a lab can inject: the kernel lines a driver prints for each, what becomes of the GPU, and what cures it.
-
-Line formats are those of NVIDIA's open kernel modules and of published logs; the numbers of recovery actions are NVML's.
-"""
+"""The faults a lab can inject: what each prints, what becomes of the machine, and what cures it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from infra.lab.driver_lines import EFFECTS, NVSWITCH_PCI, SXID_TEXTS, Effect
+
+__all__ = ["EFFECTS", "Cure", "Effect", "Fault", "Place", "gpu_changes", "kernel_lines", "kills_work", "machine_changes"]
 
 
 class Cure(StrEnum):
@@ -32,6 +34,19 @@ class Cure(StrEnum):
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a fault is: PCI address of its GPU ("dddd:bb:dd.f"), name and PCI address of the EFA device beside it."""
+
+    pci: str = "0000:00:00.0"
+    efa: str = ""
+    efa_pci: str = ""
+
+    def put_into(self, text: str) -> str:
+        """Fill in {pci}, {slot} (the address without its function), {efa} and {efa_pci}."""
+        return text.format(pci=self.pci, slot=self.pci.rsplit(".", 1)[0], efa=self.efa, efa_pci=self.efa_pci)
+
+
+@dataclass(frozen=True)
 class Fault:
     """A fault to inject into one node.
 
@@ -39,6 +54,12 @@ class Fault:
     `lost`: the GPU is gone without a line. `hang`: commands over SSH hang at once. `wrong`: wrong elements in every all-reduce.
     `slow`: share of the bandwidth that is left (0.5 is half), `slow_kind` intra (inside the node), inter (between nodes) or pair
     (only together with `peer`). `repeat`: how often the line is printed.
+
+    `lines` are kernel lines of any kind, with {pci}, {slot}, {efa}, {efa_pci} filled in. `gpu_state` sets what the driver answers
+    of the GPU (keys: `gpu_counters.py`), of all GPUs with `every_gpu`; `absent`: the driver does not count the GPU at all.
+    `files` sets files under the node's root by path (same names filled in), None takes one away; `rising` makes counters there
+    rise, so many a second. `driver` is the version of driver, kernel module and Fabric Manager. `kills`: whether work dies of it,
+    where that does not follow from the code. `name` is what `Fault.named` was asked for.
     """
 
     xid: int | None = None
@@ -53,9 +74,19 @@ class Fault:
     slow_kind: str = "inter"
     peer: str = ""
     repeat: int = 1
+    name: str = ""
+    lines: tuple[str, ...] = ()
+    gpu_state: Mapping[str, Any] = field(default_factory=dict)
+    every_gpu: bool = False
+    absent: bool = False
+    files: Mapping[str, str | None] = field(default_factory=dict)
+    rising: Mapping[str, float] = field(default_factory=dict)
+    driver: str = ""
+    kills: bool | None = None
 
     def __post_init__(self) -> None:
         Cure(self.cure)
+        object.__setattr__(self, "lines", tuple(self.lines))
         if self.slow_kind not in ("intra", "inter", "pair") or (self.slow_kind == "pair") != bool(self.peer):
             raise ValueError("slow_kind is intra, inter or pair, and pair alone names its peer")
         if self.xid is not None and self.xid not in EFFECTS and not self.text:
@@ -64,151 +95,55 @@ class Fault:
         if self.sxid is not None and self.sxid not in SXID_TEXTS and not self.text:
             known = ", ".join(str(code) for code in sorted(SXID_TEXTS))
             raise ValueError(f"no line is known for SXid {self.sxid}; give its text, or one of: {known}")
+        if any(name.startswith("/") or ".." in name.split("/") for name in (*self.files, *self.rising)):
+            raise ValueError("files of a fault are named by their path under the node's root, such as proc/mdstat")
+
+    @classmethod
+    def named(cls, name: str, *, gpu: int | None = None, cure: str = "") -> Fault:
+        """Return a fault of the table in `named_faults.py`. ValueError lists the names if there is no such one."""
+        from infra.lab.named_faults import named
+
+        return named(name, gpu=gpu, cure=cure)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fault as plain JSON; `Fault(**data)` reads it back."""
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Effect:
-    """What an XID looks like: texts after "Xid (PCI:...): ", other lines, the GPU's new state, whether work on it dies."""
-
-    texts: tuple[str, ...]
-    plain: tuple[str, ...] = ()
-    gpu: dict[str, Any] = field(default_factory=dict)
-    kills_work: bool = True
-
-
-_NOBODY = "pid='<unknown>', name=<unknown>, "
-_RESET = "154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
-_REBOOT = "154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
-_DRAIN = "154, GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)"
-_NEW_ROW = f"63, {_NOBODY}Row Remapper: New row (0x0000000018f31d80) marked for remapping, reset gpu to activate."
-
-EFFECTS: dict[int, Effect] = {
-    13: Effect((f"13, {_NOBODY}Graphics SM Warp Exception on (GPC 7, TPC 7, SM 0): Illegal Instruction Parameter",)),
-    31: Effect(
-        (
-            (
-                f"31, {_NOBODY}Ch 00000030, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC0 GPCCLIENT_T1_0 faulted @ "
-                "0x10_00200000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ"
-            ),
-        )
-    ),
-    43: Effect((f"43, {_NOBODY}Ch 00000008",)),
-    45: Effect((f"45, {_NOBODY}Ch 00000008",)),
-    48: Effect(
-        (
-            (
-                f"48, {_NOBODY}An uncorrectable double bit error (DBE) has been detected on GPU in the framebuffer at physAddr "
-                "0x18f31d80 partition 16, subpartition 3."
-            ),
-            _NEW_ROW,
-            _DRAIN,
-        ),
-        gpu={"ecc_volatile_uncorrected": 1, "remap_pending": 1, "recovery_action": 4},
-    ),
-    63: Effect((_NEW_ROW,), gpu={"remap_pending": 1}, kills_work=False),
-    64: Effect(
-        (
-            f"64, {_NOBODY}Row Remapper Error: (0x00000002eebc4100) - All reserved rows for bank are remapped",
-            f"94, {_NOBODY}Contained: MMU (0x1). RST: No, D-RST: No",
-        ),
-        gpu={"ecc_volatile_uncorrected": 1, "remap_uncorrectable": 8, "remap_failure": 1},
-    ),
-    74: Effect(
-        (f"74, {_NOBODY}NVLink: fatal error detected on link 14(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)", _RESET),
-        gpu={"nvlinks_down": [14], "recovery_action": 1},
-    ),
-    79: Effect(
-        (f"79, {_NOBODY}GPU has fallen off the bus.", _REBOOT),
-        plain=("NVRM: GPU {pci}: GPU has fallen off the bus.",),
-        gpu={"lost": True, "recovery_action": 2},
-    ),
-    92: Effect(("92, SM SBE interrupt storm detected",), gpu={"ecc_volatile_corrected": 4096}, kills_work=False),
-    94: Effect((f"94, {_NOBODY}Contained: SM (0x1). RST: No, D-RST: No",), gpu={"ecc_volatile_uncorrected": 1}),
-    95: Effect(
-        (f"95, {_NOBODY}Uncontained: LTC TAG (0x2, 0x1). RST: Yes, D-RST: No", _RESET),
-        gpu={"ecc_volatile_uncorrected": 1, "recovery_action": 1},
-    ),
-    109: Effect((f"109, {_NOBODY}Ch 00000008, errorString CTX SWITCH TIMEOUT, Info 0x58005",)),
-    119: Effect(
-        (f"119, {_NOBODY}Timeout waiting for RPC from GSP! Expected function 76 (GSP_RM_CONTROL) (0x20801348 0x410).", _REBOOT),
-        plain=(
-            (
-                "NVRM: Rate limiting GSP RPC error prints for GPU at PCI:{slot} (printing 1 of every 30).  "
-                "The GPU likely needs to be reset."
-            ),
-        ),
-        gpu={"hung": True, "recovery_action": 2},
-    ),
-    120: Effect(
-        (f"120, {_NOBODY}GSP task exception: load access page fault (cause:0xd) @ pc:0x140ca4a, partition:4#0, task:3", _REBOOT),
-        gpu={"hung": True, "recovery_action": 2},
-    ),
-    140: Effect(
-        (
-            (
-                f"140, {_NOBODY}An uncorrectable ECC error detected (possible firmware handling failure) "
-                "DRAM:2, LTC:0, MMU:0, PCIE:0"
-            ),
-            _RESET,
-        ),
-        gpu={"ecc_volatile_uncorrected": 2, "recovery_action": 1},
-    ),
-    149: Effect(
-        (
-            "149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 (0x021425c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)",
-            _DRAIN,
-        ),
-        gpu={"nvlinks_down": [1], "recovery_action": 4},
-    ),
-    154: Effect((_REBOOT,), gpu={"recovery_action": 2}, kills_work=False),
-    160: Effect(
-        ("160, Marking Channel 3 in FBPA 2 along with its pair for repair. Perform node reboot to activate repair.",),
-        kills_work=False,
-    ),
-}
-"""Effect per XID. The first text carries the code itself, the rest is what the driver prints with it."""
-
-SXID_TEXTS = {
-    12028: "Non-fatal, Link 61 egress non-posted PRIV error (First)",
-    20009: "Non-fatal, Link 04 RX Short Error Rate",
-    20034: "Fatal, Link 48 LTSSM Fault Up",
-    22013: "Non-fatal, Link 44 Minion Link DLREQ interrupt",
-}
-"""Text per NVSwitch code after "SXid (PCI:...): <code>, "."""
-
-_NVSWITCH_PCI = "0000:06:00.0"
-
-
-def kernel_lines(fault: Fault, pci: str) -> list[str]:
-    """Return the lines that a driver prints for this fault of the GPU at `pci` ("dddd:bb:dd.f"), without time stamps."""
-    slot = pci.rsplit(".", 1)[0]
+def kernel_lines(fault: Fault, place: Place) -> list[str]:
+    """Return the lines that a kernel prints for this fault at this place, without time stamps."""
+    slot = place.pci.rsplit(".", 1)[0]
     lines: list[str] = []
     if fault.xid is not None:
         effect = EFFECTS.get(fault.xid, Effect(()))
         texts = (f"{fault.xid}, {fault.text}", *effect.texts[1:]) if fault.text else effect.texts
         lines.append(f"NVRM: Xid (PCI:{slot}): {texts[0]}")
-        lines += [line.format(pci=pci, slot=slot) for line in effect.plain]
+        lines += [place.put_into(line) for line in effect.plain]
         lines += [f"NVRM: Xid (PCI:{slot}): {text}" for text in texts[1:]]
     if fault.sxid is not None:
         text = fault.text or SXID_TEXTS[fault.sxid]
-        head = f"nvidia-nvswitch1: SXid (PCI:{_NVSWITCH_PCI}): {fault.sxid}, "
+        head = f"nvidia-nvswitch1: SXid (PCI:{NVSWITCH_PCI}): {fault.sxid}, "
         lines += [head + text, head + "Severity 1 Engine instance 48 Sub-engine instance 00"]
+    lines += [place.put_into(line) for line in fault.lines]
     return lines * fault.repeat
 
 
 def gpu_changes(fault: Fault) -> dict[str, Any]:
     """Return the fields of the GPU's state that the fault sets."""
     effect = EFFECTS.get(fault.xid) if fault.xid is not None else None
-    changes = dict(effect.gpu) if effect else {}
+    changes = {**(effect.gpu if effect else {}), **fault.gpu_state}
     return {**changes, "lost": True} if fault.lost else changes
+
+
+def machine_changes(fault: Fault, place: Place) -> dict[str, str | None]:
+    """Return the files that the fault sets or takes away, by path under the node's root."""
+    return {place.put_into(name): text for name, text in fault.files.items()}
 
 
 def kills_work(fault: Fault) -> bool:
     """Whether processes on the GPU die of the fault."""
+    if fault.kills is not None:
+        return fault.kills
     if fault.lost or (fault.sxid is not None and "Non-fatal" not in (fault.text or SXID_TEXTS[fault.sxid])):
         return True
     return fault.xid is not None and (fault.xid not in EFFECTS or EFFECTS[fault.xid].kills_work)

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from infra.lab.faults import Fault, gpu_changes
 
 
 def gpus_with(faults: Sequence[Fault], gpus: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the GPUs as the driver shows them under these faults."""
-    seen = [dict(gpu) for gpu in gpus]
+    """Return the GPUs as the driver shows them under these faults; it counts those that are there from 0."""
+    seen = [copy.deepcopy(gpu) for gpu in gpus]
+    if not seen:
+        return seen
     for fault in faults:
-        if seen:
-            seen[fault.gpu].update(gpu_changes(fault))
-    return seen
+        for gpu in seen if fault.every_gpu else (seen[fault.gpu],):
+            _set(gpu, gpu_changes(fault))
+    absent = {fault.gpu for fault in faults if fault.absent}
+    there = [gpu for index, gpu in enumerate(seen) if index not in absent]
+    return [{**gpu, "index": index} for index, gpu in enumerate(there)]
+
+
+def _set(state: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Set fields, those of tables one by one."""
+    for name, value in changes.items():
+        if isinstance(value, Mapping) and isinstance(state.get(name), dict):
+            _set(state[name], value)
+        else:
+            state[name] = copy.deepcopy(value)
 
 
 def bandwidth_left(faults: Sequence[Fault]) -> dict[str, Any]:

@@ -43,6 +43,15 @@ def version_file(driver: str) -> str:
     )
 
 
+def driver_files(driver: str) -> dict[str, str]:
+    """Return the files that name the driver's version, Fabric Manager's with it."""
+    return {
+        "proc/driver/nvidia/version": version_file(driver),
+        "sys/module/nvidia/version": f"{driver}\n",
+        FABRIC_MANAGER_VERSION: f"{driver}\n",
+    }
+
+
 def host_files(hardware: Hardware | None) -> dict[str, str]:
     """Return the files of a healthy node's system by path; `hardware` is None for the head node, which has no GPU."""
     disks = hardware.disks if hardware else 0
@@ -57,8 +66,8 @@ def host_files(hardware: Hardware | None) -> dict[str, str]:
         "proc/sys/net/netfilter/nf_conntrack_max": "262144\n",
         "proc/sys/kernel/threads-max": "16384000\n",
         "proc/sys/kernel/pid_max": "4194304\n",
-        "proc/mounts": _mounts(disks),
-        "proc/mdstat": _arrays(disks),
+        "proc/mounts": mounts(disks),
+        "proc/mdstat": arrays(disks),
         CLOCK: SYNCHRONISED,
         **_services(hardware),
         **disk_files(disks, hardware.disk_gb if hardware else 0),
@@ -81,24 +90,29 @@ def _services(hardware: Hardware | None) -> dict[str, str]:
     return {f"{SERVICES}/{unit}.service": f"{state}\n" for unit, state in units.items()}
 
 
-def _mounts(disks: int) -> str:
+def mounts(disks: int, *, root: str = "rw", scratch: str = "rw") -> str:
+    """Text of /proc/mounts; `root` and `scratch` say whether the root volume and the instance store are rw or ro."""
     lines = [
         "sysfs /sys sysfs rw,nosuid,nodev,noexec,relatime 0 0",
         "proc /proc proc rw,nosuid,nodev,noexec,relatime 0 0",
-        "/dev/root / ext4 rw,relatime,discard,errors=remount-ro 0 0",
+        f"/dev/root / ext4 {root},relatime,discard,errors=remount-ro 0 0",
         "tmpfs /dev/shm tmpfs rw,nosuid,nodev,inode64 0 0",
     ]
     if disks:
-        lines.append("/dev/md0 /opt/dlami/nvme xfs rw,noatime,attr2,inode64,logbufs=8,sunit=1024,swidth=8192,noquota 0 0")
+        options = f"{scratch},noatime,attr2,inode64,logbufs=8,sunit=1024,swidth=8192,noquota"
+        lines.append(f"/dev/md0 /opt/dlami/nvme xfs {options} 0 0")
     return "".join(line + "\n" for line in lines)
 
 
-def _arrays(disks: int) -> str:
+def arrays(disks: int, *, failed: int = 0) -> str:
+    """Text of /proc/mdstat; `failed` is the number of a disk that failed."""
     if not disks:
         return "Personalities : \nunused devices: <none>\n"
-    members = " ".join(f"nvme{number + 1}n1[{number}]" for number in reversed(range(disks)))
+    numbers = reversed(range(1, disks + 1))
+    members = " ".join(f"nvme{number}n1[{number - 1}]{'(F)' * (number == failed)}" for number in numbers)
+    state = "broken" if failed else "active"
     return (
-        f"Personalities : [raid0] \nmd0 : active raid0 {members}\n      29687480320 blocks super 1.2 512k chunks\n\n"
+        f"Personalities : [raid0] \nmd0 : {state} raid0 {members}\n      29687480320 blocks super 1.2 512k chunks\n\n"
         "unused devices: <none>\n"
     )
 
@@ -107,10 +121,8 @@ def _accelerated(hardware: Hardware) -> dict[str, str]:
     major, minor, patch = NCCL_VERSION.split(".")
     nccl = f"libnccl.so.{NCCL_VERSION}"
     return {
-        "proc/driver/nvidia/version": version_file(DRIVER_VERSION),
-        "sys/module/nvidia/version": f"{DRIVER_VERSION}\n",
+        **driver_files(DRIVER_VERSION),
         "sys/module/efa/version": f"{EFA_DRIVER_VERSION}\n",
-        FABRIC_MANAGER_VERSION: f"{DRIVER_VERSION}\n",
         "opt/amazon/efa_installed_packages": (
             f"# EFA installer version: {EFA_INSTALLER_VERSION}\n# Debug packages installed: no\n# Packages installed:\n"
             f"efa-config_1.18_all efa-profile_1.7_all libfabric-aws-bin_2.1.0amzn5.0_amd64 libfabric1-aws_2.1.0amzn5.0_amd64 "

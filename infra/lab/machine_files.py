@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -42,7 +43,9 @@ class MachineFiles:
         self._template = template
         self._linked = tuple(device_folders(hardware)) if hardware else ()
         self._files = tuple(host_files(hardware))
+        self._asked: dict[str, str | None] = {}
         self._shown: dict[str, str | None] = {}
+        self._rising: dict[str, tuple[float, float]] = {}
 
     def lay_out(self) -> None:
         """Link everything."""
@@ -53,8 +56,29 @@ class MachineFiles:
         for name in self._linked:
             os.symlink(self._template / name, self._root / name)
 
-    def show(self, changes: Mapping[str, str | None]) -> None:
-        """Make the machine look healthy but for `changes`: text by path under the root, None for what is gone."""
+    def show(self, changes: Mapping[str, str | None], rising: Mapping[str, float] | None = None) -> None:
+        """Make the machine look healthy but for `changes`: text by path under the root, None for what is gone.
+
+        `rising` are counters, by path, that rise so much a second from now on, or from when they began to.
+        """
+        now = time.time()
+        self._rising = {name: self._rising.get(name) or (rate, now) for name, rate in (rising or {}).items()}
+        self._asked = dict(changes)
+        self._bring(self._asked | self._counted(now))
+
+    def count_on(self) -> None:
+        """Bring the rising counters up to date; the lab does it before each command, which is when somebody may read them."""
+        if self._rising:
+            self._bring(self._asked | self._counted(time.time()))
+
+    def _counted(self, now: float) -> dict[str, str | None]:
+        counted: dict[str, str | None] = {}
+        for name, (rate, since) in self._rising.items():
+            start = self._asked.get(name) or (self._template / name).read_text()
+            counted[name] = f"{int(start) + int(rate * (now - since))}\n"
+        return counted
+
+    def _bring(self, changes: Mapping[str, str | None]) -> None:
         for name in [name for name in self._shown if name not in changes]:
             self._heal(name)
         for name, text in changes.items():

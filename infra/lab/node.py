@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from infra.lab.changes import Changes
-from infra.lab.faults import Cure, Fault, kernel_lines, kills_work
+from infra.lab.faults import Cure, Fault, Place, kernel_lines, kills_work, machine_changes
 from infra.lab.gpu_state import bandwidth_left, gpus_with
 from infra.lab.hardware import HARDWARE, fresh_gpus
+from infra.lab.healthy_devices import rdma_name
+from infra.lab.healthy_host import driver_files
 from infra.lab.machine_files import make_template
 from infra.lab.moto_instances import InstanceIdentity
 from infra.lab.node_root import UPTIME_OF_A_NEW_LAB_S, NodeRoot
@@ -147,6 +149,7 @@ class LabNode:
             self._set_state(NodeState.DEAD)
             return
         self._faults = stay
+        self._show_machine()
         if power_cycle and not stay and self._hardware is not None and self.boots:
             self._cold_boots += 1
             self._gpus = fresh_gpus(self._hardware, f"{self.instance_id}/{self._cold_boots}")
@@ -169,6 +172,7 @@ class LabNode:
         if self.state is not NodeState.UP:
             raise ValueError(f"{self.name} is {self.state}; wait until it is up before you give it a fault")
         self._faults.append(fault)
+        self._show_machine()
         self._write_gpu_state()
         lines = self._show(fault)
         if kills_work(fault):
@@ -189,13 +193,32 @@ class LabNode:
         """Take every fault from the node, as new hardware would; the kernel log keeps its lines."""
         self._faults.clear()
         self.server.hangs = False
+        self._show_machine()
         self._write_gpu_state()
 
     def _show(self, fault: Fault) -> list[str]:
-        lines = kernel_lines(fault, self._gpus[fault.gpu]["pci"] if self._gpus else "0000:00:00.0")
+        lines = kernel_lines(fault, self._place(fault))
         if lines:
             self.files.append_kernel_lines(lines)
         return lines
+
+    def _place(self, fault: Fault) -> Place:
+        """The GPU of a fault, and the first of the EFA devices that are next to it."""
+        if self._hardware is None:
+            return Place()
+        efa = self._hardware.efa[fault.gpu * len(self._hardware.efa) // len(self._hardware.pci)]
+        return Place(self._gpus[fault.gpu]["pci"], rdma_name(efa), efa)
+
+    def _show_machine(self) -> None:
+        """Let the files under the root tell of the faults that the node has now."""
+        changes: dict[str, str | None] = {}
+        rising: dict[str, float] = {}
+        for fault in self._faults:
+            place = self._place(fault)
+            changes |= driver_files(fault.driver) if fault.driver else {}
+            changes |= machine_changes(fault, place)
+            rising |= {place.put_into(name): rate for name, rate in fault.rising.items()}
+        self.files.machine.show(changes, rising)
 
     async def start_work(self, name: str, command: list[str], *, stdout: int | None = None) -> asyncio.subprocess.Process:
         """Start a process that uses all GPUs of the node: NVML lists it until it ends, and GPU faults kill it."""
@@ -214,7 +237,9 @@ class LabNode:
         """Return what the fake driver answers from: GPUs with the effects of the faults, processes, bandwidth left."""
         processes = [{"pid": pid, "name": name} for pid, (name, _) in self._work.items()]
         rate = asdict(self._hardware.node_rate) if self._hardware else {}
+        drivers = [fault.driver for fault in self._faults if fault.driver]
         return {
+            **({"driver": drivers[-1]} if drivers else {}),
             "gpus": gpus_with(self._faults, self._gpus),
             "left": bandwidth_left(self._faults),
             "processes": processes,

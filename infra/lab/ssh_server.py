@@ -104,6 +104,7 @@ class NodeSshServer:
             process.exit(255)
             return
         self._files.write_uptime()
+        self._files.machine.count_on()
         pipe = asyncio.subprocess.PIPE
         child = await self._processes.start(["/bin/sh", "-c", line], stdin=pipe, stdout=pipe, stderr=pipe)
         await _join(process, child, to_its_end=hold is not None)
