@@ -5,7 +5,7 @@ from __future__ import annotations
 from temporalio import activity
 
 from activities.errors import as_application_error
-from activities.host_memory import HostMemory, HostRecord
+from activities.host_memory import HostMemory, HostRecord, without_faults
 from activities.inventory import Inventory, Node, ResolveNode
 from activities.message import Message
 
@@ -29,4 +29,4 @@ class BriefingActivities:
         """Find the node behind an alias and recall its host record. Raises UnknownNode with the nearest names."""
         with as_application_error():
             node = self._inventory.resolve(request.cluster, request.alias)
-            return Briefing(node=node, record=self._memory.recall(node.instance_id))
+            return Briefing(node=node, record=without_faults(self._memory.recall(node.instance_id)))

@@ -13,6 +13,7 @@ from temporalio import activity
 
 from activities.errors import PreconditionFailed, ProviderBusy, as_application_error
 from activities.message import Message
+from activities.names import is_incident
 from checks.model import Action
 
 
@@ -28,10 +29,30 @@ class RungAttempt(Message):
     incident: str = ""
 
 
+class HostFault(Message):
+    """One past fault of a host, as `checks.diagnosis.PastFault`. `incident` names the run of the incident that saw it."""
+
+    kind: str
+    code: int | None = None
+    signal: str = ""
+    at: float
+    until: float
+    gpu_serial: str = ""
+    gpu_uuid: str = ""
+    pci: str = ""
+    link: int | None = None
+    unit: str = ""
+    lasting: bool = False
+    boot_id: str = ""
+    job: str = ""
+    incident: str = ""
+
+
 class HostRecord(Message):
     """All that is remembered of one host. `version` is for conditional writes: 0 means not stored yet.
 
-    `handled_at` is when the last incident ended well: kernel lines up to then are history.
+    `handled_at` is when the last incident ended well: kernel lines up to then are history. `faults` are for the diagnosis alone
+    and stay out of the histories of workflows.
     """
 
     instance_id: str
@@ -43,6 +64,7 @@ class HostRecord(Message):
     qualified_at: datetime | None = None
     last_incident_closed_at: datetime | None = None
     handled_at: datetime | None = None
+    faults: list[HostFault] = []
 
 
 class ClosedIncident(Message):
@@ -78,7 +100,10 @@ class SeenConfiguration(Message):
 
 
 class CloseHostIncident(Message):
-    """Store a closed incident and its effect on the host: fate, strike, whether the last rung helped, qualification."""
+    """Store a closed incident and its effect on the host: fate, strike, whether the last rung helped, qualification.
+
+    `job` is the job that the incident found on the host: its faults are remembered under it.
+    """
 
     closed: ClosedIncident
     fate: str = ""
@@ -87,6 +112,7 @@ class CloseHostIncident(Message):
     qualified_at: datetime | None = None
     gpu_serials: list[str] = []
     handled: bool = False
+    job: str = ""
 
 
 class LoadFreezes(Message):
@@ -168,7 +194,12 @@ class HostMemoryActivities:
         """Store a closed incident, then its effect on the host; both once."""
         with as_application_error():
             self._memory.save_incident(request.closed)
-            return remember(self._memory, request.closed.instance_id, lambda record: with_closed(record, request))
+            run = present_incident()
+
+            def change(record: HostRecord) -> HostRecord:
+                return with_job(with_closed(record, request), run, request.job)
+
+            return without_faults(remember(self._memory, request.closed.instance_id, change))
 
     @activity.defn
     def load_freezes(self, request: LoadFreezes) -> Freezes:
@@ -181,6 +212,31 @@ class HostMemoryActivities:
         """Replace the freezes of a cluster."""
         with as_application_error():
             self._memory.save_freezes(request.cluster, request.freezes)
+
+
+def present_incident() -> str:
+    """Name the run of the incident on whose behalf this activity runs; empty for a sweep, or where nobody asked for one."""
+    if not activity.in_activity():
+        return ""
+    info = activity.info()
+    of_incident = is_incident(info.workflow_id or "")
+    return f"{info.workflow_id}/{info.workflow_run_id}" if of_incident else ""
+
+
+def without_faults(record: HostRecord) -> HostRecord:
+    """Return the record as workflows carry it: past faults would be in each of their decisions."""
+    return record.model_copy(update={"faults": []}) if record.faults else record
+
+
+def with_job(record: HostRecord, incident: str, job: str) -> HostRecord:
+    """Return the record with the job of an incident noted at its faults."""
+    if not (incident and job):
+        return record
+    faults = [
+        fault.model_copy(update={"job": job}) if fault.incident == incident and not fault.job else fault
+        for fault in record.faults
+    ]
+    return record.model_copy(update={"faults": faults})
 
 
 def remember(memory: HostMemory, instance_id: str, change: Callable[[HostRecord], HostRecord]) -> HostRecord:

@@ -22,6 +22,7 @@ from activities.errors import (
     as_application_error,
 )
 from activities.evidence import Bundle, bundle_name, gather, read_bundle, write_bundle
+from activities.fault_history import weigh_with_past
 from activities.host_memory import HostMemory, remember_attempt
 from activities.inventory import Node
 from activities.node_access import AccessTo, CommandResult, NodeAccess
@@ -38,7 +39,7 @@ from activities.node_messages import (
     ResetGpu,
     Seen,
 )
-from activities.node_words import LINE_LIMIT, deep_result, differs, examination, not_started, too_ill, unreadable, weigh
+from activities.node_words import LINE_LIMIT, deep_result, differs, examination, not_started, too_ill, unreadable
 from activities.parity import FleetParity, JoinVerdict
 from activities.probing import Probe, ProbeCrashed, ProbeWish
 from activities.settings import AccessSettings, BurnInSettings, StoreSettings
@@ -171,7 +172,7 @@ class NodeActivities:
                 answer = self._probe.run(access, request.node, wish)
                 if self._parity is not None:
                     self._parity.note(request.node, answer.configuration)
-                return examination(answer, weigh(answer, request, self._probe.overrides))
+                return examination(answer, weigh_with_past(self._memory, answer, request, self._probe.overrides))
             except (NodeUnreachable, ProbeCrashed) as error:
                 why = str(error)
             except DeadlinePassed as error:

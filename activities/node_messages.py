@@ -49,7 +49,10 @@ class Seen(Message):
 
 
 class Opinion(Message):
-    """A diagnosis in history: what is wrong, the vendor's action, why, and whether the repair can wait for the job's boundary."""
+    """A diagnosis in history: what is wrong, the vendor's action, why, and whether the repair can wait for the job's boundary.
+
+    `awaits_job`: the answer may be another once the job on the node is known.
+    """
 
     fault_class: str
     action: Action
@@ -58,16 +61,18 @@ class Opinion(Message):
     code: int | None = None
     gpu: Gpu = Gpu()
     at_boundary: bool = False
+    awaits_job: bool = False
 
 
 class Examine(Message):
     """Probe a node. `depth` is quick or deep; reports are weighed with what the probe sees.
 
     Within `settling_s` seconds after a boot, faults of link training are not counted. Kernel lines up to `handled_until` were
-    dealt with before (by the last incident, or by a step of this one) and are history.
+    dealt with before (by the last incident, or by a step of this one) and are history. `job` is the job on the node, if known.
     """
 
     node: Node
+    job: str = ""
     depth: str = "quick"
     reports: list[Report] = []
     settling_s: float = 0.0

@@ -11,7 +11,7 @@ from activities.node_messages import DeepTestResult, Examination, Examine, Gpu, 
 from activities.parity import JoinVerdict
 from activities.probing import ProbeAnswer
 from checks.catalog import Override
-from checks.diagnosis import Hardware, ReportedFault, Timing, diagnose
+from checks.diagnosis import Hardware, History, ReportedFault, Timing, diagnose
 from checks.diagnosis.candidates import FINDING_CLASSES
 from checks.model import Action, Confidence, Diagnosis, Finding, GpuRef, Verdict
 
@@ -27,22 +27,24 @@ CONFIGURATION = "configuration"
 _WORST_FIRST = (Verdict.CRITICAL, Verdict.UNKNOWN, Verdict.WARN, Verdict.OK)
 
 
-def weigh(answer: ProbeAnswer, request: Examine, overrides: Mapping[str, Override]) -> Diagnosis:
-    """Diagnose what the probe saw together with what was reported, leaving out what was dealt with before.
+def weigh(answer: ProbeAnswer, request: Examine, overrides: Mapping[str, Override], history: History | None = None) -> Diagnosis:
+    """Diagnose what the probe saw together with what was reported and what was before, leaving out what was dealt with.
 
     `overrides` are the settings' own meanings of single codes.
     """
+    timing, hardware = evidence_of(answer, request, overrides)
+    reports = [_reported(report) for report in request.reports if not report.resolved]
+    return diagnose(answer.findings, answer.events, reports, timing=timing, hardware=hardware, history=history or History())
+
+
+def evidence_of(answer: ProbeAnswer, request: Examine, overrides: Mapping[str, Override]) -> tuple[Timing, Hardware]:
+    """Return when a probe looked and what of its evidence counts, and the machine that it saw."""
     taken_at = answer.taken_at.timestamp()
     after_s = None
     if request.handled_until is not None and answer.uptime_s is not None:
         after_s = request.handled_until.timestamp() - (taken_at - answer.uptime_s)
-    return diagnose(
-        answer.findings,
-        answer.events,
-        [_reported(report) for report in request.reports if not report.resolved],
-        timing=Timing(now=taken_at, uptime_s=answer.uptime_s, settling_s=request.settling_s, after_s=after_s),
-        hardware=Hardware(answer.instance_type or request.node.instance_type, answer.gpus, answer.driver_version, overrides),
-    )
+    timing = Timing(now=taken_at, uptime_s=answer.uptime_s, settling_s=request.settling_s, after_s=after_s)
+    return timing, Hardware(answer.instance_type or request.node.instance_type, answer.gpus, answer.driver_version, overrides)
 
 
 def _reported(report: Report) -> ReportedFault:
@@ -66,6 +68,7 @@ def examination(answer: ProbeAnswer, diagnosis: Diagnosis) -> Examination:
             code=diagnosis.code,
             gpu=_gpu(diagnosis.gpu),
             at_boundary=diagnosis.at_boundary,
+            awaits_job=diagnosis.awaits_job,
         ),
         boot_id=answer.boot_id,
         taken_at=answer.taken_at,

@@ -29,6 +29,8 @@ async def examine(incident: Incident, step: Step) -> None:
         found, seen = await asyncio.gather(_find_job(incident), looking)
         if found.status is not None:
             incident.learn(job=found.status.job, job_running=found.status.state is JobState.RUNNING)
+        if incident.known.job and seen.opinion.awaits_job:
+            seen = await look(incident, f"it was there before: is {incident.known.job} another job")
     else:
         seen = await looking
     if not seen.reachable:
@@ -50,7 +52,7 @@ async def look(incident: Incident, why: str) -> Examination:
     """Examine the node now. The reports are weighed with what is seen; what was dealt with before is history."""
     return await workflow.execute_activity_method(
         NodeActivities.examine,
-        Examine(node=incident.node, reports=incident.read[:5], handled_until=incident.handled_until),
+        Examine(node=incident.node, job=incident.known.job, reports=incident.read[:5], handled_until=incident.handled_until),
         summary=f"{why}: probe {incident.node.name}",
         **options.EXAMINE,
     )
