@@ -58,6 +58,12 @@ class Thresholds:
     """PCIe errors that a device corrected, a minute. Hotspare default: a link in order corrects a few a day."""
     memory_corrected_per_day: float = 1000.0
     """Memory errors corrected on one module in a day. Hotspare default: a module that wears out, not a particle now and then."""
+    nvlink_crc_per_s: float = 100.0
+    """CRC errors of one NVLink a second that are too many. Source: DCGM 4.6."""
+    row_remaps_per_30_days: float = 3.0
+    """Uncorrected memory rows remapped in 30 days that call for diagnostics. Hotspare default: a bad bank goes on failing."""
+    slowdown_percent: float = 60.0
+    """Share of 10 minutes at clocks lowered by heat or power brake that is a fault. Source: gpud, 0.6 events a minute."""
 
 
 def read_thresholds(text: str) -> Thresholds:

@@ -33,6 +33,8 @@ FINDING_CLASSES = {
     "ecc_sram_uncorrected": "reset_needed",
     "nvlink_down": "link",
     "nvlink_recovery_failed": "link",
+    "nvlink_errors_rising": "link",
+    "nvlink_crc": "link",
     "fabric": "fabric",
     "pcie_link": "reboot_needed",
     "pcie_fatal": "reboot_needed",
@@ -76,7 +78,7 @@ SECOND_SIGNALS = {
     "memory_contained": ("recovery_action", "ecc_uncorrected", "ecc_sram_uncorrected", "row_remap_pending"),
     "reset_needed": ("recovery_action", "row_remap_pending", "repair_pending", "gpu_lost"),
     "reboot_needed": ("recovery_action", "gpu_lost", "gpu_count", "nvml_hung"),
-    "link": ("recovery_action", "nvlink_down", "nvlink_recovery_failed", "nvlink_errors"),
+    "link": ("recovery_action", "nvlink_down", "nvlink_recovery_failed", "nvlink_errors", "nvlink_errors_rising"),
     "fabric": ("recovery_action", "fabric", "nvlink_down"),
 }
 """Which readings are a second, independent signal for a fault class that the kernel log accuses of."""
@@ -152,7 +154,7 @@ def _class_of(finding: Finding) -> str:
     if finding.check in WATCHED and finding.verdict is Verdict.WARN and finding.action in (Action.NONE, Action.RUN_DIAGNOSTICS):
         return ""
     fault_class = FINDING_CLASSES.get(finding.check, "")
-    if fault_class == "reset_needed" and finding.action is Action.REBOOT_NODE:
+    if fault_class in ("reset_needed", "link") and finding.action is Action.REBOOT_NODE:
         return "reboot_needed"
     return fault_class
 

@@ -9,10 +9,13 @@ from typing import Optional
 from checks.catalog import assess_recovery
 from checks.model import Action, Finding, GpuRef, Verdict
 from checks.pci_address import canonical
+from checks.probes.looks import Looks
 from checks.probes.nvml_condition_findings import judge_condition
 from checks.probes.nvml_link_findings import judge_links
 from checks.probes.nvml_memory_findings import judge_memory
+from checks.probes.nvml_rates import Rates, judge_rates
 from checks.probes.readings import ERROR, LOST, NO_PERMISSION, OK, GpuReadings, NvmlState, Reading
+from checks.thresholds import Thresholds
 
 MUST_ANSWER = frozenset(
     {
@@ -33,11 +36,21 @@ def gpu_ref(gpu: GpuReadings) -> GpuRef:
     return GpuRef(gpu.index, gpu.get("uuid").text(), canonical(pci) if pci else "", gpu.get("serial").text())
 
 
-def judge_nvml(state: NvmlState, at: float, uptime_s: Optional[float] = None) -> list[Finding]:
-    """Return the findings of one look at NVML; `at` is its Unix time, `uptime_s` how long the node is up."""
+def judge_nvml(
+    state: NvmlState,
+    at: float,
+    uptime_s: Optional[float] = None,
+    looks: Optional[Looks] = None,
+    limits: Thresholds = Thresholds(),  # noqa: B008 - frozen, so safely shared
+) -> list[Finding]:
+    """Return the findings of one look at NVML; `at` is its Unix time, `uptime_s` how long the node is up.
+
+    `looks` are the counters of earlier ones, to which this one's are added; without them nothing is known of how fast they rise.
+    """
     if state.outcome != "read":
         return [_unread(state, at)]
-    findings = [finding for gpu in state.gpus for finding in _judge_gpu(gpu, state.gpus, at, uptime_s)]
+    rates = Rates(looks or Looks("", at), uptime_s, limits)
+    findings = [finding for gpu in state.gpus for finding in _judge_gpu(gpu, state.gpus, at, rates)]
     summary = f"{len(state.gpus)} GPUs answer, driver {state.driver_version or 'not known'}"
     lost = [finding for finding in findings if finding.check in ("gpu_lost", "unreadable")]
     if not lost:
@@ -53,7 +66,7 @@ def _unread(state: NvmlState, at: float) -> Finding:
     return Finding("nvml", Verdict.UNKNOWN, f"the GPUs could not be read: {state.detail}", state.outcome, at)
 
 
-def _judge_gpu(gpu: GpuReadings, peers: Sequence[GpuReadings], at: float, uptime_s: Optional[float]) -> Iterable[Finding]:
+def _judge_gpu(gpu: GpuReadings, peers: Sequence[GpuReadings], at: float, rates: Rates) -> Iterable[Finding]:
     who = gpu_ref(gpu)
     lost = sorted(name for name, reading in gpu.values.items() if reading.state == LOST)
     if lost:
@@ -65,7 +78,8 @@ def _judge_gpu(gpu: GpuReadings, peers: Sequence[GpuReadings], at: float, uptime
         evidence = "; ".join(f"{name}: {detail}" for name, detail in sorted(failed.items()))
         yield Finding("unreadable", Verdict.UNKNOWN, f"GPU {gpu.index} does not answer every question", evidence, at, gpu=who)
     found = [*_recovery(gpu, who, at), *judge_memory(gpu, who, at), *judge_condition(gpu, peers, who, at)]
-    yield from (_for_mig(gpu, one) for one in (*found, *judge_links(gpu, peers, who, at, uptime_s)))
+    found += [*judge_links(gpu, peers, who, at, rates.up_s), *judge_rates(gpu, who, rates, at)]
+    yield from (_for_mig(gpu, one) for one in found)
 
 
 def _for_mig(gpu: GpuReadings, finding: Finding) -> Finding:

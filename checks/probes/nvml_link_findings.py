@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
@@ -14,9 +13,6 @@ from checks.probes.readings import OK, GpuReadings
 FABRIC_SETTLES_S = 300.0
 """A fabric that is not up so long after boot stays down. Hotspare default."""
 
-REPLAYS_PER_MINUTE_AND_LANE = {1: 0.15, 2: 0.3, 3: 0.48, 4: 0.96, 5: 1.92, 6: 3.84}
-"""PCIe replays that are normal, by generation. Source: DCGM 4.6."""
-
 _IDLE = 0x1
 """Clocks event reason of an idle GPU, which lowers its PCIe generation to save power. Source: nvml.h."""
 
@@ -27,7 +23,7 @@ def judge_links(gpu: GpuReadings, peers: Sequence[GpuReadings], who: GpuRef, at:
     """Return what is wrong with one GPU's links. `peers` are all GPUs of the node, `up_s` how long the node is up, seconds."""
     found = [*_nvlink_states(gpu, peers, who, at), *_nvlink_errors(gpu, who, at), *_fabric(gpu, peers, who, at, up_s)]
     found += _c2c(gpu, who, at)
-    return [*found, *_pcie_link(gpu, who, at), *_pcie_errors(gpu, who, at), *_pcie_replays(gpu, who, at, up_s)]
+    return [*found, *_pcie_link(gpu, who, at), *_pcie_errors(gpu, who, at)]
 
 
 def _active(gpu: GpuReadings) -> Optional[int]:
@@ -125,25 +121,8 @@ def _pcie_link(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding]:
 
 
 def _pcie_errors(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding]:
-    """Non-fatal errors matter when they rise, which one look cannot see: they are told, not held against the node."""
-    fatal, nonfatal = gpu.get("pcie_fatal").number(), gpu.get("pcie_nonfatal").number()
+    """Non-fatal errors matter when they rise: see `checks.probes.nvml_rates`."""
+    fatal = gpu.get("pcie_fatal").number()
     if fatal:
         summary = f"GPU {gpu.index} had {fatal} fatal PCIe errors"
         yield Finding("pcie_fatal", Verdict.WARN, summary, f"NVML field 180 = {fatal}", at, Action.REBOOT_NODE, None, who)
-    if nonfatal:
-        summary = f"GPU {gpu.index} had {nonfatal} non-fatal PCIe errors since the driver was loaded"
-        yield Finding("pcie_nonfatal", Verdict.OK, summary, f"NVML field 179 = {nonfatal}", at, gpu=who)
-
-
-def _pcie_replays(gpu: GpuReadings, who: GpuRef, at: float, up_s: Optional[float]) -> Iterable[Finding]:
-    """Judge the mean since boot: the counter is no older, so the true rate is at least that."""
-    replays, width = gpu.get("pcie_replays").number(), gpu.get("pcie_width").number()
-    per_lane = REPLAYS_PER_MINUTE_AND_LANE.get(gpu.get("pcie_generation_max").number() or 0)
-    if not replays or not width or per_lane is None or not up_s:
-        return
-    limit = math.ceil(per_lane * width)
-    rate = replays / max(1.0, up_s / 60.0)
-    if rate > limit:
-        summary = f"GPU {gpu.index} repeats {rate:.0f} PCIe packets a minute; {limit} are normal"
-        evidence = f"{replays} replays in {up_s / 60:.0f} min since boot"
-        yield Finding("pcie_replays", Verdict.WARN, summary, evidence, at, Action.RUN_DIAGNOSTICS, None, who)

@@ -43,7 +43,7 @@ class ProbeOptions:
 def probe(
     host: Host,
     options: ProbeOptions,
-    read_gpus: Callable[[float], NvmlState] = read_nvml,
+    read_gpus: Optional[Callable[[float], NvmlState]] = None,
     clock: Callable[[], float] = time.time,
 ) -> ProbeReport:
     """Look at the node once. Passive: opens NVML briefly, and not at all after an XID that says it would hang."""
@@ -63,7 +63,7 @@ def probe(
     readings = (
         *judge_host(state, limits.min_memory_percent, at, limits.max_table_percent),
         *judge_pci(pci, nvml, instance_type, int(limits.expected_gpus), at),
-        *judge_nvml(nvml, at, state.uptime_s),
+        *judge_nvml(nvml, at, state.uptime_s, looks, limits),
         *judge_beside_gpus(beside, nvml, instance_type, looks, limits, at, state.uptime_s),
         *judge_configuration(setup, at),
         # Last: what is judged above notes its counters into the looks.
@@ -93,13 +93,14 @@ def _after_s(at: float, uptime_s: Optional[float], options: ProbeOptions) -> Opt
     return options.handled_until - (at - uptime_s)
 
 
-def _read_nvml(log: KernelLog, options: ProbeOptions, read_gpus: Callable[[float], NvmlState]) -> NvmlState:
+def _read_nvml(log: KernelLog, options: ProbeOptions, read_gpus: Optional[Callable[[float], NvmlState]]) -> NvmlState:
     unsafe = log.nvml_is_unsafe
     if unsafe:
         return NvmlState("skipped", f"not asked, because this boot has {unsafe}, after which NVML hangs until a reboot")
     if options.no_nvml:
         return NvmlState("skipped", "not asked, as the caller wished")
-    return read_gpus(options.thresholds.nvml_deadline_s)
+    deadline_s = options.thresholds.nvml_deadline_s
+    return read_gpus(deadline_s) if read_gpus else read_nvml(deadline_s, options.deep)
 
 
 def _gpus(nvml: NvmlState, pci: PciGpus, log: KernelLog) -> tuple[GpuRef, ...]:
