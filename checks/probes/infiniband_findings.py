@@ -39,7 +39,7 @@ def judge_infiniband(
     if rdma.error:
         return [Finding("ib_link", Verdict.UNKNOWN, "RDMA devices could not be listed", rdma.error, at)]
     findings = list(_efa_count(rdma, instance_type, int(limits.expected_efa), at))
-    ports = _network_ports(rdma.ports, instance_type)
+    ports = _network_ports(rdma.ports, instance_type, looks)
     findings += _unread(ports, at)
     links = list(_links(ports, looks, limits, at, uptime_s))
     findings += links
@@ -65,14 +65,15 @@ def note_links(rdma: Rdma, looks: Looks) -> None:
             looks.note(_active_at(port), looks.now, across_boots=True)
 
 
-def _network_ports(ports: Sequence[RdmaPort], instance_type: str) -> list[RdmaPort]:
-    """Leave out the bridges to the board's NVSwitches; where their own data is not readable, up to two ports that are down."""
+def _network_ports(ports: Sequence[RdmaPort], instance_type: str, looks: Looks) -> list[RdmaPort]:
+    """Leave out the bridges to the board's NVSwitches; where their own data is not readable, up to two that never were up."""
     kept = [port for port in ports if not port.bridge]
     if gpu_family(instance_type) not in BRIDGED_FAMILIES:
         return kept
     unmarked = BRIDGES - (len(ports) - len(kept))
-    silent = [port for port in kept if port.kind == "infiniband" and port.state not in (ACTIVE, None)][: max(0, unmarked)]
-    return [port for port in kept if port not in silent]
+    silent = [port for port in kept if port.kind == "infiniband" and port.state not in (ACTIVE, None)]
+    never_up = [port for port in silent if _last_active(port, looks) is None][: max(0, unmarked)]
+    return [port for port in kept if port not in never_up]
 
 
 def _unread(ports: Sequence[RdmaPort], at: float) -> Iterable[Finding]:
@@ -114,18 +115,24 @@ def _links(
 
 def _down(port: RdmaPort, looks: Looks, enough: bool, at: float, uptime_s: Optional[float]) -> Finding:
     """A port that was up before is a fault once it is down for long; one that never was may have no cable."""
-    seen = looks.rise(_active_at(port), at, 30.0, across_boots=True)
+    down_s = _last_active(port, looks)
     evidence = f"state {port.state}, physical state {port.phys_state}; in order: 4 and 5"
-    if seen is None and port.kind != "efa":
+    if down_s is None and port.kind != "efa":
         verdict = Verdict.OK if enough else Verdict.WARN
         summary = f"RDMA port {port.place} is not active, and was not seen active before: it may have no cable"
         return Finding("ib_link", verdict, summary, evidence, at, Action.NONE if enough else Action.RUN_DIAGNOSTICS)
-    down_s = seen.seconds if seen is not None else uptime_s or 0.0
+    down_s = (uptime_s or 0.0) if down_s is None else down_s
     if min(down_s, uptime_s or 0.0) <= DOWN_S:
         summary = f"RDMA port {port.place} is not active"
         return Finding("ib_link", Verdict.WARN, summary, f"{evidence}; a fault after {DOWN_S:g} s", at, Action.RUN_DIAGNOSTICS)
     summary = f"RDMA port {port.place} is down for {down_s / 60:.0f} min"
     return Finding("ib_link", Verdict.CRITICAL, summary, f"{evidence}; threshold {DOWN_S:g} s", at, Action.REPLACE_NODE)
+
+
+def _last_active(port: RdmaPort, looks: Looks) -> Optional[float]:
+    """Seconds since the port was last seen active, in this boot or an earlier one, None where it never was."""
+    past = looks.earlier.get(_active_at(port))
+    return looks.now - past[-1].at if past else None
 
 
 def _active_at(port: RdmaPort) -> str:

@@ -15,6 +15,11 @@ from checks.document import ProbeReport
 from checks.host import Host
 from checks.probes.probe import ProbeOptions, probe
 
+TRACKING = (
+    "A9FEA97B,169.254.169.123,4,1764463200.123456789,0.000001234,-0.000000321,0.000012345,"
+    "-12.345,-0.001,0.012,0.000123456,0.000098765,16.2,Normal"
+)
+"""What `chronyc -c tracking` prints of a clock in order."""
 BUSES = ("53", "64", "75", "86", "97", "a8", "b9", "ca")
 
 
@@ -41,6 +46,10 @@ class TestNode:
             self.write(f"sys/bus/pci/devices/0000:{bus}:00.0/vendor", "0x10de\n")
             self.write(f"sys/bus/pci/devices/0000:{bus}:00.0/class", "0x030200\n")
         self.command("dmesg", f'exec cat "{self.root}/kernel.log"')
+        self.command("systemctl", f'exec cat "{self.root}/units"')
+        self.command("chronyc", f'exec cat "{self.root}/tracking"')
+        self.write("tracking", f"{TRACKING}\n")
+        self.units(("nvidia-fabricmanager", "active"), ("nvidia-persistenced", "active"))
 
     def write(self, name: str, text: str) -> None:
         """Write a file under the root."""
@@ -52,6 +61,15 @@ class TestNode:
         """Put a shell command on the node's PATH."""
         self.write(f"bin/{name}", f"#!/bin/sh\n{body}\n")
         (self.root / "bin" / name).chmod(0o755)
+
+    def units(self, *states: tuple[str, str]) -> None:
+        """Let systemd tell of these units, each with its active state; "not-found" is one that is not installed."""
+        blocks = []
+        for name, active in states:
+            load = "not-found" if active == "not-found" else "loaded"
+            state = "inactive" if active == "not-found" else active
+            blocks.append(f"Id={name}.service\nLoadState={load}\nActiveState={state}\nSubState=running\n")
+        self.write("units", "\n".join(blocks))
 
     def xid(self, code: int, text: str, gpu: int = 3, at: float = 4990.0) -> None:
         """Print an XID into the kernel log."""

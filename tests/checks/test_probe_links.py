@@ -1,0 +1,360 @@
+"""RDMA ports and PCIe: what is down, what rises, what is missing, and what only looks like it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checks.diagnosis import Timing, diagnose
+from checks.model import Action, Finding, Verdict
+from checks.thresholds import Thresholds
+from tests.checks.node import BUSES, TestNode
+from tests.checks.watching import START, Watch, add_efa, add_port, count, gpus, set_port
+
+HOUR = 3600.0
+GPU = f"sys/bus/pci/devices/0000:{BUSES[2]}:00.0"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> TestNode:
+    return TestNode(tmp_path)
+
+
+@pytest.fixture
+def watch(node: TestNode) -> Watch:
+    return Watch(node)
+
+
+def fault_class(findings: list[Finding]) -> tuple[str, Action]:
+    seen = diagnose(findings, timing=Timing(START, 5000.0))
+    return (seen.fault_class, seen.action)
+
+
+def test_a_node_without_rdma_says_nothing_of_it(watch: Watch) -> None:
+    watch.instance_type = "g5.xlarge"
+    assert {one.check for one in watch.look()}.isdisjoint({"ib_link", "ib_errors", "efa_errors", "efa_count"})
+
+
+def test_32_efa_devices_that_are_up_are_in_order(watch: Watch, node: TestNode) -> None:
+    add_efa(node)
+    assert watch.ill() == []
+    assert watch.only("efa_count", 60).summary == "32 EFA interfaces are there"
+    assert watch.only("ib_link", 60).summary.startswith("32 RDMA ports")
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "have", "verdict"),
+    [
+        ("p4d.24xlarge", 4, Verdict.OK),
+        ("p4d.24xlarge", 3, Verdict.WARN),
+        ("p4de.24xlarge", 4, Verdict.OK),
+        ("p5.48xlarge", 31, Verdict.WARN),
+        ("p5e.48xlarge", 32, Verdict.OK),
+        ("p5en.48xlarge", 16, Verdict.OK),
+        ("p5en.48xlarge", 15, Verdict.WARN),
+        ("p6-b200.48xlarge", 8, Verdict.OK),
+        ("p6-b200.48xlarge", 7, Verdict.WARN),
+        ("p6-b300.48xlarge", 16, Verdict.OK),
+        ("p6e-gb200.36xlarge", 3, Verdict.OK),
+        ("own-metal", 2, Verdict.OK),
+    ],
+)
+def test_efa_devices_are_counted_against_the_instance_type(
+    watch: Watch, node: TestNode, instance_type: str, have: int, verdict: Verdict
+) -> None:
+    watch.instance_type = instance_type
+    add_efa(node, have)
+    seen = watch.only("efa_count")
+    assert (seen.verdict, seen.action) == (verdict, Action.NONE)
+    if verdict is Verdict.WARN:
+        assert fault_class([seen]) == ("configuration", Action.NONE)
+
+
+def test_efa_devices_without_a_driver_are_a_matter_of_configuration(watch: Watch, node: TestNode) -> None:
+    add_efa(node, 32, driver=False)
+    assert watch.only("efa_count").summary == "32 of 32 EFA devices have no driver"
+
+
+def test_a_node_launched_without_efa_is_told_and_not_accused(watch: Watch) -> None:
+    seen = watch.only("efa_count")
+    assert (seen.verdict, seen.summary) == (Verdict.OK, "this node was launched without EFA interfaces")
+    watch.limits = Thresholds(expected_efa=32)
+    assert watch.only("efa_count").verdict is Verdict.WARN
+
+
+def test_a_rise_of_efa_errors_is_told_and_never_accuses(watch: Watch, node: TestNode) -> None:
+    (first, *_) = add_efa(node)
+    watch.look()
+    count(node, first, "unresponsive_remote_events", 3)
+    (seen,) = watch.ill(60)
+    assert (seen.check, seen.verdict, seen.action) == ("efa_errors", Verdict.WARN, Action.NONE)
+    assert "unresponsive_remote_events +3 in 1 min" in seen.evidence
+    assert fault_class([seen]) == ("none", Action.NONE)
+    assert watch.ill(1200) == []
+
+
+def test_retransmitted_packets_alone_are_the_normal_life_of_efa(watch: Watch, node: TestNode) -> None:
+    (first, *_) = add_efa(node)
+    watch.look()
+    count(node, first, "retrans_pkts", 100_000)
+    assert watch.ill(60) == []
+
+
+def test_a_first_look_accuses_no_counter_however_high(watch: Watch, node: TestNode) -> None:
+    add_port(node, "mlx5_0")
+    count(node, "mlx5_0", "link_downed", 9)
+    count(node, "mlx5_0", "symbol_error", 65535)
+    assert watch.ill() == []
+
+
+@pytest.mark.parametrize(
+    ("counter", "to", "verdict", "action"),
+    [
+        ("link_downed", 1, Verdict.CRITICAL, Action.RUN_DIAGNOSTICS),
+        ("link_downed", 2, Verdict.CRITICAL, Action.REPLACE_NODE),
+        ("rnr_nak_retry_err", 1, Verdict.CRITICAL, Action.RUN_DIAGNOSTICS),
+        ("rnr_nak_retry_err", 3, Verdict.CRITICAL, Action.REPLACE_NODE),
+        ("symbol_error", 121, Verdict.CRITICAL, Action.RUN_DIAGNOSTICS),
+        ("port_rcv_errors", 601, Verdict.WARN, Action.RUN_DIAGNOSTICS),
+        ("link_error_recovery", 6, Verdict.WARN, Action.RUN_DIAGNOSTICS),
+        ("local_ack_timeout_err", 61, Verdict.WARN, Action.RUN_DIAGNOSTICS),
+        ("port_xmit_discards", 6001, Verdict.WARN, Action.RUN_DIAGNOSTICS),
+        ("roce_slow_restart", 601, Verdict.WARN, Action.RUN_DIAGNOSTICS),
+    ],
+)
+def test_a_counter_that_rises_within_a_minute(
+    watch: Watch, node: TestNode, counter: str, to: int, verdict: Verdict, action: Action
+) -> None:
+    add_port(node, "mlx5_0")
+    watch.look()
+    count(node, "mlx5_0", counter, to)
+    (seen,) = watch.ill(60)
+    assert (seen.check, seen.verdict, seen.action) == ("ib_errors", verdict, action)
+    assert counter in seen.summary
+    assert "NVSentinel" in seen.evidence
+    assert fault_class([seen]) == (("host", action) if verdict is Verdict.CRITICAL else ("none", Action.NONE))
+
+
+@pytest.mark.parametrize(
+    ("counter", "to"),
+    [
+        ("symbol_error", 120),
+        ("port_rcv_errors", 599),
+        ("link_error_recovery", 5),
+        ("local_ack_timeout_err", 59),
+        ("port_xmit_discards", 5999),
+    ],
+)
+def test_a_counter_that_rises_as_links_under_load_do_is_in_order(watch: Watch, node: TestNode, counter: str, to: int) -> None:
+    add_port(node, "mlx5_0")
+    watch.look()
+    count(node, "mlx5_0", counter, to)
+    assert watch.ill(60) == []
+
+
+def test_a_rate_that_was_too_high_must_fall_to_half_before_it_is_in_order(watch: Watch, node: TestNode) -> None:
+    add_port(node, "mlx5_0")
+    watch.look()
+    errors = 0
+    judged = []
+    for per_second in (11, 9, 9, 9, 4, 4, 4):
+        errors += per_second * 600
+        count(node, "mlx5_0", "port_rcv_errors", errors)
+        judged.append(bool(watch.ill(600)))
+    assert judged == [True, True, True, True, False, False, False]
+
+
+def test_a_counter_that_was_reset_has_not_risen(watch: Watch, node: TestNode) -> None:
+    add_port(node, "mlx5_0")
+    count(node, "mlx5_0", "link_downed", 7)
+    watch.look()
+    count(node, "mlx5_0", "link_downed", 1)
+    assert watch.ill(60) == []
+
+
+def test_what_links_count_while_they_train_after_a_boot_is_no_fault(watch: Watch, node: TestNode) -> None:
+    add_port(node, "mlx5_0")
+    node.write("proc/uptime", "40.00 9.00\n")
+    watch.look()
+    node.write("proc/uptime", "400.00 9.00\n")
+    count(node, "mlx5_0", "link_downed", 2)
+    assert watch.ill(360) == []
+
+
+def test_a_cable_that_comes_loose_is_a_fault_after_five_minutes(watch: Watch, node: TestNode) -> None:
+    add_port(node, "mlx5_0")
+    add_port(node, "mlx5_1")
+    watch.look()
+    set_port(node, "mlx5_1", "1: DOWN", "2: Polling")
+    first = watch.only("ib_link", 60)
+    assert (first.verdict, first.action) == (Verdict.WARN, Action.RUN_DIAGNOSTICS)
+    assert fault_class([first]) == ("none", Action.NONE)
+    later = watch.only("ib_link", 300)
+    assert (later.verdict, later.action) == (Verdict.CRITICAL, Action.REPLACE_NODE)
+    assert fault_class([later]) == ("host", Action.REPLACE_NODE)
+    assert watch.only("ib_link", 6 * HOUR).summary == "RDMA port mlx5_1/1 is down for 366 min"
+    set_port(node, "mlx5_1", "4: ACTIVE", "5: LinkUp")
+    assert watch.ill(60) == []
+
+
+def test_a_port_that_is_down_since_the_boot_but_was_up_before_is_a_fault(watch: Watch, node: TestNode) -> None:
+    add_port(node, "mlx5_0")
+    watch.look()
+    node.write("proc/sys/kernel/random/boot_id", "0f5bd0b2-0000-4000-8000-000000000002\n")
+    set_port(node, "mlx5_0", "1: DOWN", "2: Polling")
+    assert watch.only("ib_link", HOUR).verdict is Verdict.CRITICAL
+
+
+def test_a_port_that_never_was_up_is_told_and_not_accused(watch: Watch, node: TestNode) -> None:
+    for name in ("mlx5_0", "mlx5_1"):
+        add_port(node, name)
+    set_port(node, "mlx5_1", "1: DOWN", "2: Polling")
+    seen = watch.only("ib_link")
+    assert (seen.verdict, fault_class([seen])) == (Verdict.WARN, ("none", Action.NONE))
+    watch.limits = Thresholds(expected_ib_ports=1)
+    assert watch.ill(60) == []
+
+
+def test_a_port_that_was_switched_off_is_in_order(watch: Watch, node: TestNode) -> None:
+    add_port(node, "mlx5_0")
+    set_port(node, "mlx5_0", "1: DOWN", "3: Disabled")
+    assert watch.ill() == []
+
+
+def test_an_efa_device_that_is_down_is_a_fault_even_without_memory(watch: Watch, node: TestNode) -> None:
+    names = add_efa(node)
+    set_port(node, names[5], "1: DOWN", "3: Disabled")
+    assert watch.ill() == []
+    set_port(node, names[5], "1: DOWN", "2: Polling")
+    assert watch.only("ib_link").verdict is Verdict.CRITICAL
+
+
+def test_a_port_slower_than_others_of_its_model_is_told(watch: Watch, node: TestNode) -> None:
+    for name in ("mlx5_0", "mlx5_1"):
+        add_port(node, name)
+    node.write("sys/class/infiniband/mlx5_1/ports/1/rate", "200 Gb/sec (2X NDR)\n")
+    seen = watch.only("ib_link")
+    assert (seen.verdict, seen.summary) == (Verdict.WARN, "RDMA port mlx5_1/1 runs at 200 Gb/s, others here at 400")
+
+
+def test_a_network_card_of_a_blackwell_board_that_was_up_is_no_bridge_when_it_goes_down(watch: Watch, node: TestNode) -> None:
+    watch.instance_type = "p6-b200.48xlarge"
+    add_port(node, "mlx5_0")
+    watch.look()
+    set_port(node, "mlx5_0", "1: DOWN", "2: Polling")
+    assert watch.only("ib_link", 400).verdict is Verdict.CRITICAL
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_the_bridges_of_blackwell_boards_are_no_network_cards(watch: Watch, node: TestNode, marked: bool) -> None:
+    watch.instance_type = "p6-b200.48xlarge"
+    add_efa(node, 8)
+    for name in ("mlx5_4", "mlx5_5"):
+        add_port(node, name)
+        set_port(node, name, "1: DOWN", "2: Polling")
+        if marked:
+            (node.root / f"sys/class/infiniband/{name}/device/vpd").write_bytes(b"\x82\x10\x00V3SMDL=SW_MNG\x00")
+    watch.look()
+    for name in ("mlx5_4", "mlx5_5"):
+        count(node, name, "link_downed", 3)
+    assert watch.ill(60) == []
+    add_port(node, "mlx5_6")
+    set_port(node, "mlx5_6", "1: DOWN", "2: Polling")
+    assert [one.check for one in watch.ill(60)] == ["ib_link"]
+
+
+@pytest.mark.parametrize("broken", ["state", "counter"])
+def test_a_port_that_does_not_say_how_it_is_is_unknown(watch: Watch, node: TestNode, broken: str) -> None:
+    add_port(node, "mlx5_0")
+    if broken == "state":
+        (node.root / "sys/class/infiniband/mlx5_0/ports/1/state").unlink()
+    else:
+        count(node, "mlx5_0", "link_downed", "not a number")
+    seen = next(one for one in watch.look() if one.verdict is not Verdict.OK)
+    assert (seen.check, seen.verdict) == ("ib_link", Verdict.UNKNOWN)
+    assert not [one for one in watch.look(60) if one.check == "ib_link" and one.verdict is Verdict.OK and broken == "state"]
+
+
+def widths(node: TestNode, current: str, most: str = "16", buses: tuple[str, ...] = BUSES) -> None:
+    for bus in buses:
+        node.write(f"sys/bus/pci/devices/0000:{bus}:00.0/current_link_width", f"{current}\n")
+        node.write(f"sys/bus/pci/devices/0000:{bus}:00.0/max_link_width", f"{most}\n")
+
+
+def test_a_narrow_link_of_one_gpu_asks_for_a_reboot(watch: Watch, node: TestNode) -> None:
+    widths(node, "16")
+    widths(node, "8", buses=(BUSES[2],))
+    seen = watch.only("pcie_link")
+    assert (seen.verdict, seen.action, seen.gpu and seen.gpu.pci) == (Verdict.WARN, Action.REBOOT_NODE, f"0000:{BUSES[2]}:00")
+    assert fault_class([seen])[0] == "reboot_needed"
+    watch.nvml = gpus(pcie_width=16)
+    assert watch.ill(60) == []
+
+
+@pytest.mark.parametrize(("current", "most"), [("16", "16"), ("8", "16"), ("0", "16"), ("63", "63"), ("255", "255"), ("", "")])
+def test_links_as_wide_as_their_slots_or_that_do_not_tell_are_in_order(
+    watch: Watch, node: TestNode, current: str, most: str
+) -> None:
+    widths(node, current, most)
+    assert watch.ill() == []
+
+
+def test_a_slow_link_counts_only_while_the_gpu_works(watch: Watch, node: TestNode) -> None:
+    widths(node, "16")
+    node.write(f"{GPU}/current_link_speed", "2.5 GT/s PCIe\n")
+    node.write(f"{GPU}/max_link_speed", "32.0 GT/s PCIe\n")
+    assert watch.ill() == []
+    watch.nvml = gpus(clocks_event_reasons=1)
+    assert watch.ill(60) == []
+    watch.nvml = gpus(clocks_event_reasons=0)
+    assert "2.5 GT/s in place of 32" in watch.only("pcie_link", 60).summary
+
+
+def aer(node: TestNode, kind: str, errors: int, folder: str = GPU) -> None:
+    total = {"fatal": "TOTAL_ERR_FATAL", "nonfatal": "TOTAL_ERR_NONFATAL", "correctable": "TOTAL_ERR_COR"}[kind]
+    node.write(f"{folder}/aer_dev_{kind}", f"Undefined 0\nDLP {errors}\nSDES 0\n{total} {errors}\n")
+
+
+def test_a_fatal_pcie_error_asks_for_a_reboot_and_a_new_one_at_once(watch: Watch, node: TestNode) -> None:
+    aer(node, "fatal", 1)
+    old = watch.only("pcie_aer")
+    assert (old.verdict, old.action) == (Verdict.WARN, Action.REBOOT_NODE)
+    aer(node, "fatal", 2)
+    new = watch.only("pcie_aer", 60)
+    assert (new.verdict, fault_class([new])) == (Verdict.CRITICAL, ("reboot_needed", Action.REBOOT_NODE))
+    assert new.gpu is not None
+
+
+def test_non_fatal_pcie_errors_count_when_they_rise_and_accuse_nobody(watch: Watch, node: TestNode) -> None:
+    aer(node, "nonfatal", 5)
+    assert watch.ill() == []
+    aer(node, "nonfatal", 6)
+    seen = watch.only("pcie_aer", 60)
+    assert (seen.verdict, seen.action) == (Verdict.WARN, Action.RUN_DIAGNOSTICS)
+    assert fault_class([seen]) == ("none", Action.NONE)
+
+
+def test_corrected_pcie_errors_count_as_a_storm(watch: Watch, node: TestNode) -> None:
+    aer(node, "correctable", 1_000_000)
+    assert watch.ill() == []
+    aer(node, "correctable", 1_000_099)
+    assert watch.ill(60) == []
+    aer(node, "correctable", 1_002_000)
+    assert "corrects" in watch.only("pcie_aer", 600).summary
+
+
+def test_pcie_errors_of_switches_cards_and_disks_count_too_but_not_of_what_does_not_matter(watch: Watch, node: TestNode) -> None:
+    for number, (kind, vendor) in enumerate((("0x010802", "0x1d0f"), ("0x020700", "0x15b3"), ("0x060400", "0x8086"))):
+        folder = f"sys/bus/pci/devices/0000:f{number}:00.0"
+        node.write(f"{folder}/vendor", vendor)
+        node.write(f"{folder}/class", kind)
+        aer(node, "fatal", 1, folder)
+    aer(node, "fatal", 1, "sys/bus/pci/devices/0000:05:00.0")
+    places = sorted(one.summary.split(" at ")[0] for one in watch.ill())
+    assert places == ["the InfiniBand card", "the NVMe disk", "the NVSwitch"]
+
+
+def test_an_error_file_that_cannot_be_understood_is_unknown(watch: Watch, node: TestNode) -> None:
+    node.write(f"{GPU}/aer_dev_fatal", "what?\n")
+    assert watch.only("pcie_aer").verdict is Verdict.UNKNOWN
