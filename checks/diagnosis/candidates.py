@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from checks.catalog import Assessment, Machine, assess
@@ -118,20 +118,32 @@ def from_events(
                 notes.append(f"{describe(cause)}: no action; {meaning.because}")
                 continue
             place = f" [GPU or switch at {burst.pci}]" if burst.pci else ""
-            candidates.append(
-                Candidate(
-                    meaning.fault_class,
-                    meaning.action,
-                    f"{meaning.because}{place}{tail}",
-                    cause.code,
-                    cause.kind,
-                    gpu,
-                    at_boundary=meaning.interrupts_job == "at_boundary",
-                    seconds=_seconds(meaning.fault_class, gpu, findings),
-                    awaits_job=awaits_job,
-                )
+            candidate = Candidate(
+                meaning.fault_class,
+                meaning.action,
+                f"{meaning.because}{place}{tail}",
+                cause.code,
+                cause.kind,
+                gpu,
+                at_boundary=meaning.interrupts_job == "at_boundary",
+                seconds=_seconds(meaning.fault_class, gpu, findings),
+                awaits_job=awaits_job,
             )
+            is_split = cause.gpu_instance is not None or _is_split(gpu, findings)
+            candidates.append(_under_mig(candidate) if is_split else candidate)
     return candidates, notes
+
+
+def _is_split(gpu: Optional[GpuRef], findings: Sequence[Finding]) -> bool:
+    return gpu is not None and any(one.check == "mig" and one.gpu is not None and same_gpu(gpu, one.gpu) for one in findings)
+
+
+def _under_mig(candidate: Candidate) -> Candidate:
+    """A GPU that MIG splits cannot be reset while its instances exist: what needs a reset needs the node."""
+    if candidate.action is not Action.RESET_GPU:
+        return candidate
+    because = f"{candidate.because}; MIG is on, so a reset of the GPU is not supported and the node is rebooted"
+    return replace(candidate, fault_class="reboot_needed", action=Action.REBOOT_NODE, because=because)
 
 
 def from_findings(findings: Iterable[Finding], hardware: Hardware) -> list[Candidate]:

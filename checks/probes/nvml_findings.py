@@ -80,6 +80,9 @@ def _judge_gpu(gpu: GpuReadings, peers: Sequence[GpuReadings], at: float, rates:
     found = [*_recovery(gpu, who, at), *judge_memory(gpu, who, at), *judge_condition(gpu, peers, who, at)]
     found += [*judge_links(gpu, peers, who, at, rates.up_s), *judge_rates(gpu, who, rates, at)]
     yield from (_for_mig(gpu, one) for one in found)
+    if mig_is_on(gpu):
+        summary = f"GPU {gpu.index} is split by MIG: it cannot be reset by itself, nor diagnosed, nor tell of its row remaps"
+        yield Finding("mig", Verdict.OK, summary, f"MIG mode: {gpu.get('mig_mode').value}", at, gpu=who)
 
 
 def _for_mig(gpu: GpuReadings, finding: Finding) -> Finding:
