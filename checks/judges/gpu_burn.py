@@ -17,7 +17,8 @@ SLOW_SHARE = 0.90
 """A GPU below this share of the median of its peers warns. Hotspare default, the distance at which bandwidth fails too."""
 
 _COULD_NOT_START = re.compile(
-    r"No CUDA devices|Couldn't init CUDA|couldn't find compare kernel|command not found|No such file or directory"
+    r"No CUDA devices|no CUDA-capable device|Couldn't init CUDA|driver version is insufficient"
+    r"|couldn't find compare kernel|command not found|No such file or directory"
     r"|error while loading shared libraries|Permission denied|Low mem for result",
     re.IGNORECASE,
 )

@@ -7,9 +7,9 @@ from typing import Optional
 
 from checks.judges import judgement as causes
 from checks.judges.floors import FAIL_SHARE, WARN_SHARE, Floor, OwnFloors, own_floor
-from checks.judges.ib_write_bw_output import IbOutput, read, split_runs
+from checks.judges.ib_write_bw_output import IbOutput, read, read_json, split_runs
 from checks.judges.judgement import GBIT_PER_S, KILLED_STATUSES, Judgement, unknown, unreadable, worst
-from checks.judges.text import first_line, last_line
+from checks.judges.text import first_line, json_documents, last_line
 from checks.model import Verdict
 
 SMALLEST_BYTES = 65536
@@ -40,7 +40,11 @@ def judge(
 
     `link_gbits` is the rate of one port; without it, or an own floor, nothing is OK. Floor: 0.90 of the link fails, 0.95 warns.
     """
-    runs = [read(part) for part in split_runs(text)]
+    try:
+        documents = [one for one in json_documents(text) if "test_info" in one]
+        runs = [read_json(one) for one in documents] or [read(part) for part in split_runs(text)]
+    except ValueError as error:
+        return unreadable("ib_write_bw", f"the JSON is cut or of another shape: {error}")
     judged = [
         (f"device {run.device}" if run.device else "", _judge_run(run, link_gbits, floors or {}, exit_status)) for run in runs
     ]

@@ -146,7 +146,7 @@ def _read_json(document: dict[str, Any]) -> NcclOutput:
             out_of_bounds=int(bounds["count"]) if "count" in bounds else None,
             bounds_failed=_is(bounds.get("okay"), False),
             minimum_failed=_is(average.get("okay"), False),
-            complete=_is(bounds.get("okay"), True) and bool(document.get("end_time")),
+            complete=_is(bounds.get("okay"), True) and bool(document.get("end_time")) and not document.get("errors"),
             lines=tuple(line for error in document.get("errors") or [] for line in str(error).split("\n") if line.strip()),
             collective=_collective(program, [row.operation for row in rows]),
         )

@@ -21,7 +21,14 @@ EFA_TYPES = ("p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "p6e-gb20
 NVLINK_RING_GBS = (340.0, 385.0)
 """Bus bandwidth of an 8-GPU H100 or H200 node without NVLS, about 362. Source: maintainer's note, nccl-tests issue 212."""
 
-_SOCKETS = re.compile(r"Using network Socket|Selected [Pp]rovider is (?:tcp|udp|sockets)")
+_SOCKETS = re.compile(
+    r"Using network Socket|Selected [Pp]rovider is (?:tcp|udp|sockets)|(?:Initialized|Assigned) NET plugin Socket|via NET/Socket/"
+)
+_NO_PLUGIN = re.compile(
+    r"(?:Could not find:? .{0,40}|No plugin found \(|Plugin load \(|Failed to open )libnccl-net"
+    r"|NET/OFI .{0,80}No eligible providers"
+)
+_EFA_IN_USE = re.compile(r"[Pp]rovider is efa|Using network (?:AWS )?Libfabric|via NET/(?:AWS )?Libfabric")
 
 
 def judge(
@@ -118,7 +125,7 @@ def _against_floor(output: NcclOutput, row: Row, floor: Optional[Floor], machine
     if output.wrong is None:
         measured += "; results were not validated"
     line = row.line
-    sockets = first_line(_SOCKETS, output.lines)
+    sockets = first_line(_SOCKETS, output.lines) or _without_plugin(output, machine)
     if sockets and slow and nodes > 1 and (floor or machine.split(".")[0] in EFA_TYPES):
         verdict, cause, line = Verdict.CRITICAL, causes.WRONG_TRANSPORT, sockets
         advice = "mend the EFA plug-in or its libraries on these nodes; no node is at fault, none is to be replaced"
@@ -150,6 +157,13 @@ def _against_floor(output: NcclOutput, row: Row, floor: Optional[Floor], machine
         evidence=measured,
         line=line,
     )
+
+
+def _without_plugin(output: NcclOutput, machine: str) -> str:
+    """Return the line that says that NCCL has no plug-in for EFA, where only that reaches EFA; empty if EFA was used."""
+    if machine.split(".")[0] not in EFA_TYPES or first_line(_EFA_IN_USE, output.lines):
+        return ""
+    return first_line(_NO_PLUGIN, output.lines)
 
 
 def _which_floor(output: NcclOutput, machine: str, nodes: int) -> str:

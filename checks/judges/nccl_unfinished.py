@@ -17,7 +17,8 @@ _GPU_ERROR = re.compile(
 )
 _SET_UP = re.compile(
     r"out of memory|driver version is insufficient|no CUDA-capable device|system not yet initialized|invalid device ordinal"
-    r"|no kernel image|Invalid number of GPUs|unsupported toolchain",
+    r"|no kernel image|Invalid number of GPUs|unsupported toolchain|unsupported display driver|mismatched NCCL version"
+    r"|Duplicate GPU detected|invalid device function",
     re.IGNORECASE,
 )
 """CUDA and launch errors that speak of the node's set-up: memory held by others, driver, Fabric Manager, missing devices."""
@@ -29,7 +30,8 @@ _NETWORK_ERROR = re.compile(
 _LAUNCH_ERROR = re.compile(
     r"not enough slots|command not found|No such file or directory|error while loading shared libraries|Permission denied"
     r"|Host key verification failed|ssh: connect to host|unable to reliably start|mpirun was unable|srun: error"
-    r"|could not resolve hostname|PMIX ERROR|exited on signal|Test NCCL failure",
+    r"|could not resolve hostname|PMIX ERROR|exited on signal|Test NCCL failure|lost communication with a remote daemon"
+    r"|Error from server|No nodes are available|waiting to start|MPI_INIT failed|The value of the MCA parameter",
     re.IGNORECASE,
 )
 _PEER = re.compile(r"(?:\bpeer|recv from|send to|[Cc]onnect to) ([\w.:-]{1,80}?)(?:<\d+>|[\s,])")

@@ -14,14 +14,21 @@ _LABEL = re.compile(
     rf"|\w{{3}} \w{{3}} [ \d]\d [\d:]{{8}} \d{{4}}{_STREAM}: ?"  # mpirun --timestamp-output
     r"|(?P<task>[ ]{0,6}\d{1,6}):(?: |$)"  # srun --label
     r"|\[(?P<pod>pod/[\w./-]{1,300})\] "  # kubectl logs --prefix
-    r"|\d{4}-\d\d-\d\d[T ][\d:.,]{1,30}(?:Z|[+-]\d\d:?\d\d)? (?:std(?:out|err) [FP] )?)"  # container and timestamped logs
+    r"|\d{4}-\d\d-\d\d[T ][\d:.,]{1,30}(?:Z|[+-]\d\d:?\d\d)? (?:std(?:out|err) [FP] )?"  # container and timestamped logs
+    r"|\[\d{4}-\d\d-\d\d[T ][\d:.,]{1,30}(?:Z|[+-]\d\d:?\d\d)?\](?: |$)"
+    r"|\d\d:\d\d:\d\d(?:[.,]\d{1,9})? "
+    r"|\w{3} [ \d]\d \d\d:\d\d:\d\d (?P<host>[\w.-]{1,64}) [\w./-]{1,64}(?:\[\d{1,10}\])?:(?: |$))"  # syslog, journalctl
 )
 _SPEAKERS = r"(?i:ssh|srun|slurmstepd|salloc|mpirun|mpiexec|orted|prterun|prted|bash|sh|sudo|timeout|error|warning|info|note)"
 """Who is no host, although a colon follows."""
 
 _EVERY_LINE = (
     re.compile(rf"^(?!{_SPEAKERS}:)(?P<host>[A-Za-z][\w.-]{{0,62}}): ?"),  # pdsh, clush
-    re.compile(r"^\[(?P<host>[\w.:-]{1,64})\] "),  # mpiexec -prepend-rank, parallel-ssh
+    re.compile(r"^\[(?P<host>[\w.:-]{1,64})\]:? ?"),  # mpiexec -prepend-rank, parallel-ssh, torchrun
+    re.compile(r"^\((?P<host>[\w.:=, -]{1,80})\) "),  # Ray
+    re.compile(r"^(?:- )?(?:[\w.-]{1,64} - )?\[?(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR)\]?(?: -|:[\w.]{0,64}:?|:)?(?: |$)?"),
+    re.compile(r"^[>|] ?"),  # quoted in a message
+    re.compile(r"^(?:\t| {4})"),  # indented in a message
     re.compile(r"^(?P<host>[\w.-]{1,64}) +\| "),  # docker compose
 )
 _MOST_LAUNCHERS = 4

@@ -49,6 +49,15 @@ CAPTURES: dict[str, Callable[[str], str]] = {
     "docker compose": each_line("worker-1  | "),
     "kubectl logs --timestamps": each_line("2026-04-03T06:20:28.545191Z "),
     "kubectl logs --prefix": each_line("[pod/nccl-launcher-x2v9/launcher] "),
+    "time of day": each_line("06:20:28 "),
+    "time in brackets": each_line("[2026-04-03T06:20:28.545Z] "),
+    "syslog": each_line("Apr  3 06:20:28 node-1 burn-in[123]: "),
+    "Python's logging": each_line("INFO:root:"),
+    "Python's logging with a time": each_line("2026-04-03 06:20:28,123 - burn-in - INFO - "),
+    "torchrun": each_line("[rank0]: "),
+    "Ray": each_line("(task pid=123, ip=10.0.0.1) "),
+    "quoted": each_line("> "),
+    "indented": each_line("    "),
     "container log": each_line("2026-04-03T06:20:28.545191123Z stdout F "),
 }
 """Ways in which output is captured; none of them changes what it says."""

@@ -100,6 +100,7 @@ def test_fewer_gpus_than_the_node_has_are_not_a_pass() -> None:
         "No CUDA devices\n",
         "Couldn't init CUDA: Error (gpu_burn-drv.cpp:200): system not yet initialized\nNo CUDA devices\n",
         "Burning for 60 seconds.\nCouldn't init a GPU test: couldn't find compare kernel: compare.ptx (gpu_burn-drv.cpp:1)\n",
+        'Failure during compute: Error in "cuInit": no CUDA-capable device is detected\n',
         "bash: ./gpu_burn: No such file or directory\n",
     ],
 )

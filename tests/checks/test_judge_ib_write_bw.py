@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -146,3 +147,33 @@ def test_an_average_that_is_no_number_is_unreadable() -> None:
     for word in ("nan", "inf", "-1.00", "err"):
         judgement = judged(run_of((65536, 391.0)).replace("391.00", word))
         assert (judgement.verdict, judgement.cause) == (UNKNOWN, "unreadable")
+
+
+def json_of(rate: float, messages: float, size: int = 65536, test: str = "RDMA_Write BW Test", dual: str = "OFF") -> str:
+    """What --out_json writes."""
+    results = {"MsgSize": size, "n_iterations": 5000, "BW_peak": rate, "BW_average": rate, "MsgRate": messages}
+    return json.dumps({"test_info": {"test": test, "Dual_port": dual, "Device": "mlx5_3"}, "results": results}, indent=1)
+
+
+def test_the_unit_of_json_is_told_by_the_rate_of_messages() -> None:
+    for rate in (391.44, 46663.5):
+        judgement = judged(json_of(rate, 0.746613))
+        assert judgement.verdict is OK
+        assert judgement.measured == pytest.approx(391.44, abs=0.01)
+    judgement = judged(json_of(196.88, 0.375519))
+    assert (judgement.verdict, judgement.cause, judgement.culprits) == (CRITICAL, "low_bandwidth", ("device mlx5_3",))
+    assert judged(json_of(391.44, 0.746613, test="RDMA_Write Bidirectional BW Test")).cause == "low_bandwidth"
+    assert judged(json_of(391.44, 0.746613, dual="ON")).cause == "low_bandwidth"
+
+
+@pytest.mark.parametrize(
+    "text", [json_of(391.44, 0.3), json_of(391.44, 0.0), json_of(391.44, 0.746613)[:150], '{"test_info": 3, "results": {}}']
+)
+def test_json_that_is_cut_or_contradicts_itself_is_unreadable(text: str) -> None:
+    judgement = judged(text)
+    assert (judgement.verdict, judgement.cause) == (UNKNOWN, "unreadable")
+
+
+def test_a_server_that_waits_for_ever_never_met_its_client() -> None:
+    stars = "*" * 36
+    assert judged(f"\n{stars}\n* Waiting for client to connect... *\n{stars}\n").cause == "could_not_run"

@@ -218,6 +218,15 @@ def hung(error: str) -> str:
     [
         ("node-2: Test CUDA failure common.cu:291 'out of memory'", UNKNOWN, "could_not_run", ("host node-2",)),
         ("node-2: Test CUDA failure common.cu:291 'system not yet initialized'", UNKNOWN, "could_not_run", ("host node-2",)),
+        (
+            "node-2: Test CUDA failure common.cu:894 'system has unsupported display driver / cuda driver combination'",
+            UNKNOWN, "could_not_run", ("host node-2",),
+        ),
+        (
+            "node-2:5:6 [0] NCCL WARN Mismatched NCCL version detected : rank 0 version 22304 rank 8 version 21805",
+            UNKNOWN, "could_not_run", ("host node-2",),
+        ),
+        ("node-2: Test CUDA failure common.cu:295 'uncorrectable ECC error'", CRITICAL, "gpu_error", ("host node-2",)),
         ("node-2: Test NCCL failure common.cu:958 'unhandled cuda error'", CRITICAL, "gpu_error", ("host node-2",)),
         (
             "node-2:5:6 [1] socket.cc:483 NCCL WARN socketStartConnect: Connect to 192.0.2.9<4711> failed : Connection refused",
@@ -251,3 +260,51 @@ def test_launch_errors_of_several_hosts_name_them_all() -> None:
     text = "".join(f"ssh: connect to host node-{at} port 22: No route to host\n" for at in (3, 5))
     judgement = judge(text, "p5.48xlarge", 4, 255)
     assert (judgement.verdict, judgement.cause, judgement.culprits) == (UNKNOWN, "could_not_run", ("host node-3", "host node-5"))
+
+
+PLUGIN = "node-1:5:6 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.\n"
+EFA = "node-1:5:6 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa (found 32 nics)\n"
+
+
+def slow_pair(log: str) -> str:
+    """A pair of H100 nodes far below its floor, with log lines before the table."""
+    return text_of("nccl_17").replace("Using network Socket", "x").replace("Selected Provider is tcp;ofi_rxm\n", f"x\n{log}")
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ("node-1:5:6 [0] NCCL INFO Initialized NET plugin Socket\n", "wrong_transport"),
+        ("node-1:5:6 [0] NCCL INFO Assigned NET plugin Socket to comm\n", "wrong_transport"),
+        ("node-1:5:6 [0] NCCL INFO Channel 00/0 : 8[0] -> 0[0] [receive] via NET/Socket/0\n", "wrong_transport"),
+        ("node-1:5:6 [0] NCCL INFO NET/OFI Selected provider is tcp, fabric is 10.0.0.0/24\n", "wrong_transport"),
+        (PLUGIN, "wrong_transport"),
+        ("node-1:5:6 [0] NCCL INFO NET/Plugin : Plugin load (libnccl-net.so) returned 2\n", "wrong_transport"),
+        (PLUGIN + EFA, "low_bandwidth"),
+        (EFA, "low_bandwidth"),
+    ],
+)
+def test_each_way_to_say_that_efa_was_not_used_is_the_wrong_transport(log: str, cause: str) -> None:
+    judgement = judge(slow_pair(log), "p5.48xlarge", 2, 0)
+    assert (judgement.verdict, judgement.cause) == (CRITICAL, cause)
+
+
+def test_errors_listed_in_json_are_judged_although_the_run_came_to_its_end() -> None:
+    document = json.loads(text_of("nccl_24"))
+    document["errors"] = ["node-2: Test CUDA failure common.cu:1 'unspecified launch failure'"]
+    judgement = judge(json.dumps(document), "p5.48xlarge", 2, 0)
+    assert (judgement.verdict, judgement.cause, judgement.culprits) == (CRITICAL, "gpu_error", ("host node-2",))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "PRTE has lost communication with a remote daemon.",
+        'Error from server (NotFound): pods "nccl-launcher" not found',
+        "It looks like MPI_INIT failed for some reason; your parallel process is likely to abort.",
+        "srun: error: Unable to allocate resources: Requested node configuration is not available",
+    ],
+)
+def test_a_launcher_that_started_nothing_says_nothing_of_the_hardware(words: str) -> None:
+    judgement = judge(words + "\n", "p5.48xlarge", 2)
+    assert (judgement.verdict, judgement.cause) == (UNKNOWN, "could_not_run")
