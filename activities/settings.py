@@ -17,11 +17,29 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class AwsRole(Section):
+    """Whom one worker role is on AWS. Keys never stand here: a profile names them, or a role is assumed."""
+
+    profile: str = Field("", description="Profile of the AWS configuration files; empty: the process's own credentials")
+    role_arn: str = Field(
+        "", pattern=r"^(arn:[a-z-]+:iam::\d{12}:role/.+)?$", description="IAM role to assume with these credentials"
+    )
+    external_id: str = Field("", description="External id that the role's trust policy asks for")
+
+
+CredentialRole = Literal["control", "aws", "ssh", "notify", "watcher", "intake", "observe"]
+
+
 class AwsSettings(Section):
-    """Where EC2 is. Credentials and profile come from the usual AWS variables and files, never from here."""
+    """Where EC2 is, and who each worker role is there. Keys come from the usual AWS variables and files, never from here."""
 
     region: str = Field("", description="AWS region; empty: from the environment or the AWS configuration file")
     endpoint_url: str = Field("", description="Endpoint for closed networks; empty: the AWS default")
+    roles: dict[CredentialRole, AwsRole] = Field(
+        {},
+        description='Own credentials of single roles, such as ssh = {role_arn = "arn:aws:iam::111122223333:role/hotspare-ssh"}. '
+        "Those of `observe` are used by all roles while nothing may be done to nodes (docs/security.md)",
+    )
 
 
 class ListedNode(Section):

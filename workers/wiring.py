@@ -37,19 +37,32 @@ from checks.archive import build_archive
 from workers.connection import TemporalAway
 from workers.settings import Settings
 from workflows.decide import DecideActivities
+from workflows.decisions.settings import Mode, PolicySettings
 
 if TYPE_CHECKING:
     from activities.clients.host_key_trust import HostKeyTrust
 
 Activity = Callable[..., Any]
 
+ROLE_OF_QUEUE = {
+    names.QUEUE_WORKFLOWS: "control",
+    names.QUEUE_AWS: "aws",
+    names.QUEUE_SSH: "ssh",
+    names.QUEUE_SSH_SLOW: "ssh",
+    names.QUEUE_NOTIFY: "notify",
+}
+"""The worker role that serves each task queue."""
+
 
 class Wiring:
     """Clients and activities of one process. `client` may be absent where nothing speaks to Temporal."""
 
-    def __init__(self, settings: Settings, client: Client | None = None) -> None:
+    def __init__(self, settings: Settings, client: Client | None = None, role: str = "") -> None:
+        """`role` is the worker role whose AWS credentials are used; empty: those of the process."""
         self._settings = settings
         self._client = client
+        self._role = role
+        self._by_credentials: dict[str, Wiring] = {}
         self._closing = ExitStack()
 
     def close(self) -> None:
@@ -61,7 +74,7 @@ class Wiring:
         """EC2 of the configured region."""
         from activities.clients.ec2_boto3 import Ec2Boto3
 
-        return Ec2Boto3(self._settings.aws)
+        return Ec2Boto3(self._settings.aws, credentials_of(self._settings, self._role))
 
     @cached_property
     def inventory(self) -> Inventory:
@@ -173,7 +186,24 @@ class Wiring:
         return self.access_to(self.inventory.resolve(self._settings.name, alias))
 
     def activities(self, *, attributes: bool) -> dict[str, list[Activity]]:
-        """Every activity by the task queue that serves it. `attributes` says whether workflows may write search attributes."""
+        """Every activity by the task queue that serves it. `attributes` says whether workflows may write search attributes.
+
+        Those of a role that has credentials of its own are built over clients of their own.
+        """
+        built = {wiring: wiring._activities(attributes) for wiring in map(self._as, ROLE_OF_QUEUE.values())}
+        return {queue: built[self._as(role)][queue] for queue, role in ROLE_OF_QUEUE.items()}
+
+    def _as(self, role: str) -> Wiring:
+        """Return the wiring of a worker role: this one, where the role has the same credentials."""
+        credentials = credentials_of(self._settings, role)
+        if credentials == credentials_of(self._settings, self._role):
+            return self
+        if credentials not in self._by_credentials:
+            self._by_credentials[credentials] = wiring = Wiring(self._settings, self._client, role)
+            self._closing.callback(wiring.close)
+        return self._by_credentials[credentials]
+
+    def _activities(self, attributes: bool) -> dict[str, list[Activity]]:
         settings = self._settings
         marks = QuarantineMarks(self.ec2, self.access_to, self.inventory, settings.job, settings.access.sudo)
         decide = DecideActivities(
@@ -198,6 +228,21 @@ class Wiring:
             names.QUEUE_NOTIFY: [NotifyActivities(self.notifier)],
         }
         return {queue: [method for holder in held for method in activity_methods(holder)] for queue, held in holders.items()}
+
+
+def credentials_of(settings: Settings, role: str) -> str:
+    """Return the entry of aws.roles that a role uses, empty for the process's own credentials.
+
+    While nothing may be done to nodes, all use those of `observe` where there are any: what cannot write is not asked to behave.
+    """
+    if "observe" in settings.aws.roles and observes(settings.policy):
+        return "observe"
+    return role if role in settings.aws.roles else ""
+
+
+def observes(policy: PolicySettings) -> bool:
+    """Whether no rung of any fault class may disrupt a node."""
+    return {policy.mode, *policy.mode_by_rung.values()} == {Mode.OBSERVE}
 
 
 def activity_methods(holder: object) -> list[Activity]:

@@ -11,6 +11,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError, ProfileNotFound
 
 from activities import names
+from activities.clients.aws_session import session_of
 from activities.ec2 import InstanceStatus, InstanceView
 from activities.errors import AccessRefused, BadInput, HotspareError, PreconditionFailed, ProviderBusy, Throttled, UnknownNode
 from activities.settings import AwsSettings
@@ -45,11 +46,15 @@ NO_DATA = "insufficient-data"
 
 
 class Ec2Boto3:
-    """`Ec2Client` on AWS or on an endpoint that speaks its protocol. Credentials come from AWS's own variables and files."""
+    """`Ec2Client` on AWS or on an endpoint that speaks its protocol, as the worker role that the settings say.
 
-    def __init__(self, settings: AwsSettings) -> None:
-        self._read = _client(settings, _PATIENT)
-        self._change = _client(settings, _ONCE)
+    Credentials come from AWS's own variables and files.
+    """
+
+    def __init__(self, settings: AwsSettings, role: str = "") -> None:
+        session = session_of(settings, role)
+        self._read = _client(session, settings, _PATIENT)
+        self._change = _client(session, settings, _ONCE)
 
     def describe(self, instance_id: str) -> InstanceView:
         with _mapped(f"describe {instance_id}"):
@@ -106,9 +111,9 @@ class Ec2Boto3:
             return self._read.get_console_output(InstanceId=instance_id, Latest=latest).get("Output", "")
 
 
-def _client(settings: AwsSettings, config: Config) -> EC2Client:
+def _client(session: boto3.session.Session, settings: AwsSettings, config: Config) -> EC2Client:
     with _mapped("open the EC2 client"):
-        return boto3.session.Session().client(
+        return session.client(
             "ec2", region_name=settings.region or None, endpoint_url=settings.endpoint_url or None, config=config
         )
 
@@ -154,5 +159,5 @@ def _explained(what: str, error: ClientError) -> HotspareError:
     if code in WRONG_STATE:
         return PreconditionFailed(message)
     if code in REFUSED:
-        return AccessRefused(f"{message}; see docs for the IAM policy that Hotspare needs")
+        return AccessRefused(f"{message}; infra/iam has the policy that each worker role needs (docs/security.md)")
     return ProviderBusy(message) if status >= 500 else BadInput(message)

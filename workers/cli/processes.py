@@ -102,7 +102,7 @@ async def _watcher(settings: Settings, client: Client, stop: asyncio.Event, anno
     from workers.watcher.watcher import Watcher
     from workers.wiring import Wiring
 
-    wiring = Wiring(settings, client)
+    wiring = Wiring(settings, client, "watcher")
     try:
         overrides = read_overrides(settings.checks.overrides)
         watcher = Watcher(settings.name, wiring.inventory, wiring.access_to, wiring.gateway, settings.watcher, overrides)
@@ -121,7 +121,7 @@ async def _intake(settings: Settings, client: Client, stop: asyncio.Event, annou
 
     token = TokenFile(settings.intake.token_file)
     token.check_usable()
-    wiring = Wiring(settings, client)
+    wiring = Wiring(settings, client, "intake")
     listening = bind(settings.intake)
     try:
         pager = UnknownNodePager(settings.name, wiring.notifier, settings.intake.unknown_page_again_s)

@@ -1,0 +1,68 @@
+"""The one table of permissions: worker role, what it does there, and the AWS actions that this needs. Nothing else is granted.
+
+A test runs every row under the policy of its role, and once more without each of its actions.
+"""
+
+from __future__ import annotations
+
+from activities import names
+
+DESCRIBE, STATUS = "ec2:DescribeInstances", "ec2:DescribeInstanceStatus"
+CONSOLE = "ec2:GetConsoleOutput"
+REBOOT, STOP, START = "ec2:RebootInstances", "ec2:StopInstances", "ec2:StartInstances"
+TAG, UNTAG = "ec2:CreateTags", "ec2:DeleteTags"
+
+LEARN_HOST_KEY = "learn_host_key"
+"""Not an activity: what every SSH connection does that meets an unknown host key (access.learn_host_keys)."""
+FIND_NODES = "find_nodes"
+"""Not an activity: how watcher and intake know the nodes."""
+
+PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
+    "control": {},
+    "aws": {
+        "brief": (DESCRIBE,),
+        "compare_fleet": (DESCRIBE,),
+        "list_nodes": (DESCRIBE,),
+        "resolve_node": (DESCRIBE,),
+        "instance_status": (STATUS,),
+        "reboot_node": (DESCRIBE, REBOOT),
+        "power_cycle_node": (DESCRIBE, STOP, START),
+        "tag_node": (DESCRIBE, TAG, UNTAG),
+        LEARN_HOST_KEY: (CONSOLE,),
+    },
+    "k8s": {},
+    "ssh": {
+        "quarantine_node": (DESCRIBE, TAG),
+        "lift_quarantine": (DESCRIBE, UNTAG),
+        "deep_test": (DESCRIBE,),
+        "group_test": (DESCRIBE,),
+        "find_job": (DESCRIBE,),
+        "hold_job": (DESCRIBE,),
+        "resume_job": (DESCRIBE,),
+        "await_progress": (DESCRIBE,),
+        "await_rank": (DESCRIBE,),
+        LEARN_HOST_KEY: (CONSOLE,),
+    },
+    "notify": {},
+    "watcher": {FIND_NODES: (DESCRIBE,), LEARN_HOST_KEY: (CONSOLE,)},
+    "intake": {FIND_NODES: (DESCRIBE,)},
+    "observe": {FIND_NODES: (DESCRIBE,), "instance_status": (STATUS,), LEARN_HOST_KEY: (CONSOLE,)},
+}
+"""Role -> activity -> actions. What a role serves and is not named here makes no call to AWS."""
+
+WITHOUT_AWS = {
+    "aws": ("close_host_incident", "differences_told", "load_freezes", "save_freezes"),
+    "ssh": ("await_boot", "collect_evidence", "examine", "reset_gpu"),
+}
+"""Activities of roles with permissions that ask nothing of AWS, once the host key of the node is known."""
+
+TAGS_WRITTEN: dict[str, tuple[str, ...]] = {
+    "aws": (names.TAG_FATE, names.TAG_LEASE, names.TAG_REPLACES, names.TAG_ROLE),
+    "ssh": (names.TAG_QUARANTINE,),
+}
+"""Role -> keys of the tags that it writes and removes."""
+
+
+def actions_of(role: str) -> tuple[str, ...]:
+    """Every action that a role needs, sorted."""
+    return tuple(sorted({action for actions in PERMISSIONS[role].values() for action in actions}))

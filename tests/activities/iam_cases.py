@@ -1,0 +1,201 @@
+"""Each activity that calls AWS, over nodes in memory and an EC2 that enforces IAM: what has to work under its role's policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from activities import names
+from activities.burn_in import GroupTest
+from activities.clients.ec2_boto3 import Ec2Boto3
+from activities.clients.fake_fleet import FakeFleet
+from activities.clients.fake_job import FakeJob
+from activities.clients.host_key_trust import HostKeyTrust
+from activities.clients.tag_inventory import TagInventory
+from activities.ec2 import DisruptNode, InspectInstance, TagNode
+from activities.inventory import Inventory, ListNodes, Node, ResolveNode
+from activities.jobs.activities import AwaitProgress, AwaitRank, FindJob, HoldJob, ResumeJob
+from activities.jobs.protocol import JobStatus
+from activities.node import DeepTest
+from activities.parity import CompareFleet
+from activities.quarantine import LiftQuarantine, QuarantineNode
+from checks.model import Verdict
+from infra.iam.table import FIND_NODES, LEARN_HOST_KEY
+from tests.activities.conftest import attempt
+
+INCIDENT = "incident/c/i-1"
+
+
+class HeadJob:
+    """The job of a fleet, reached as the product does: over the head node, which is looked up each time."""
+
+    def __init__(self, job: FakeJob, inventory: Inventory) -> None:
+        self._job = job
+        self._find_head: Callable[[], Node] = lambda: inventory.resolve("", "head")
+
+    def find_on(self, node: Node) -> JobStatus | None:
+        self._find_head()
+        return self._job.find_on(node)
+
+    def status(self, job: str) -> JobStatus:
+        self._find_head()
+        return self._job.status(job)
+
+    def hold(self, job: str, reason: str) -> JobStatus:
+        self._find_head()
+        return self._job.hold(job, reason)
+
+    def resume(self, job: str, nodes: list[str], token: str) -> None:
+        self._find_head()
+        self._job.resume(job, nodes, token)
+
+
+class Rig:
+    """The fleet's activities, over the EC2 client of one role in place of the fleet's own."""
+
+    def __init__(self, ec2: Ec2Boto3, cluster: str, folder: Path) -> None:
+        self.fleet = FakeFleet(nodes=2, cluster=cluster)
+        self.job = self.fleet.job
+        self.ec2 = ec2
+        self.cluster = cluster
+        self.inventory = TagInventory(ec2, cluster, cache_s=0.0)
+        self.seen: dict[str, Node] = {}
+        fleet: Any = self.fleet
+        fleet.ec2, fleet.inventory, fleet.job = ec2, self.inventory, HeadJob(self.job, self.inventory)
+        nobody: Any = None
+        self._activities = {activity.__name__: activity for activity in self.fleet.activities(nobody, folder)}
+
+    def node(self, name: str) -> Node:
+        """The inventory entry as a workflow has it: looked up before, by whoever may."""
+        return self.seen[name]
+
+    def run(self, activity: str, request: Any) -> Any:
+        """Run an activity as an attempt of its own."""
+        return attempt(left=timedelta(hours=1)).run(self._activities[activity], request)
+
+    def disrupt(self, name: str, token: str) -> DisruptNode:
+        boot_id = self.fleet.machines[name].boot_id
+        return DisruptNode(node=self.node(name), boot_id=boot_id, token=token, quarantined_by=INCIDENT)
+
+
+def brief(rig: Rig) -> None:
+    assert rig.run("brief", ResolveNode(cluster=rig.cluster, alias="node-1")).node == rig.node("node-1")
+
+
+def list_nodes(rig: Rig) -> None:
+    assert len(rig.run("list_nodes", ListNodes(cluster=rig.cluster)).nodes) == 3
+
+
+def resolve_node(rig: Rig) -> None:
+    ask = ResolveNode(cluster=rig.cluster, alias=rig.node("node-1").ip)
+    assert rig.run("resolve_node", ask).name == "node-1"
+
+
+def instance_status(rig: Rig) -> None:
+    assert rig.run("instance_status", InspectInstance(node=rig.node("node-1"))).state == "running"
+
+
+def reboot_node(rig: Rig) -> None:
+    assert rig.run("reboot_node", rig.disrupt("node-2", "t/reboot")).made_now
+
+
+def power_cycle_node(rig: Rig) -> None:
+    assert rig.run("power_cycle_node", rig.disrupt("node-2", "t/cycle")).made_now
+
+
+def tag_node(rig: Rig) -> None:
+    spare = rig.node("spare-1").instance_id
+    lent = {names.TAG_LEASE: "replace/c/i-1", names.TAG_REPLACES: "i-1", names.TAG_ROLE: names.ROLE_WORKER}
+    rig.run("tag_node", TagNode(instance_id=spare, set=lent, expect={names.TAG_LEASE: ""}, token="t/lease"))
+    back = {names.TAG_ROLE: names.ROLE_SPARE, names.TAG_FATE: names.FATE_PROBATION}
+    rig.run("tag_node", TagNode(instance_id=spare, set=back, remove=[names.TAG_LEASE, names.TAG_REPLACES]))
+
+
+def quarantine_node(rig: Rig) -> None:
+    ask = QuarantineNode(node=rig.node("node-1"), incident=INCIDENT, reason="XID 79")
+    assert rig.run("quarantine_node", ask).owner == INCIDENT
+
+
+def lift_quarantine(rig: Rig) -> None:
+    rig.run("lift_quarantine", LiftQuarantine(node=rig.node("node-2"), incident=INCIDENT))
+
+
+def deep_test(rig: Rig) -> None:
+    result = rig.run("deep_test", DeepTest(node=rig.node("spare-1"), run_id="deep/1"))
+    assert result.verdict is Verdict.OK, result
+
+
+def group_test(rig: Rig) -> None:
+    rig.job.hold("train", "test")
+    ask = GroupTest(cluster=rig.cluster, run_id="burn/1", nodes=[rig.node("node-1"), rig.node("spare-1")])
+    assert rig.run("group_test", ask).verdict is Verdict.OK
+
+
+def find_job(rig: Rig) -> None:
+    assert rig.run("find_job", FindJob(cluster=rig.cluster, node=rig.node("node-1"))).status.job == "train"
+
+
+def hold_job(rig: Rig) -> None:
+    rig.run("hold_job", HoldJob(job="train", reason="XID 79"))
+
+
+def resume_job(rig: Rig) -> None:
+    rig.job.hold("train", "test")
+    assert rig.run("resume_job", ResumeJob(job="train", nodes=["node-1", "spare-1"], token="t/1")).run_token == "t/1"
+
+
+def await_progress(rig: Rig) -> None:
+    rig.job.hold("train", "test")
+    rig.job.resume("train", ["node-1", "spare-1"], "t/1")
+    rig.run("await_progress", AwaitProgress(job="train", token="t/1", beyond_step=0, deadline_s=600.0))
+
+
+def await_rank(rig: Rig) -> None:
+    rig.run("await_rank", AwaitRank(job="train", node_name="node-1", deadline_s=600.0))
+
+
+def compare_fleet(rig: Rig) -> None:
+    ids = [node.instance_id for node in rig.seen.values()]
+    assert rig.run("compare_fleet", CompareFleet(cluster=rig.cluster, instance_ids=ids)).token
+
+
+def learn_host_key(rig: Rig) -> None:
+    def read_console(instance_id: str, now: bool) -> str:
+        return rig.ec2.console_output(instance_id, latest=now)
+
+    assert HostKeyTrust(Path("/nonexistent"), read_console).keys_of(rig.node("node-1").instance_id)
+
+
+def find_nodes(rig: Rig) -> None:
+    assert {node.name for node in rig.inventory.list("")} == {"node-1", "node-2", "spare-1", "head"}
+    assert rig.inventory.resolve("", rig.node("node-2").ip).name == "node-2"
+
+
+CASES: dict[str, Callable[[Rig], None]] = {
+    **{
+        case.__name__: case
+        for case in (
+            brief,
+            list_nodes,
+            resolve_node,
+            instance_status,
+            reboot_node,
+            power_cycle_node,
+            tag_node,
+            quarantine_node,
+            lift_quarantine,
+            deep_test,
+            group_test,
+            find_job,
+            hold_job,
+            resume_job,
+            await_progress,
+            await_rank,
+            compare_fleet,
+        )
+    },
+    LEARN_HOST_KEY: learn_host_key,
+    FIND_NODES: find_nodes,
+}

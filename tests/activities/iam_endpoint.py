@@ -1,0 +1,223 @@
+"""An EC2 endpoint on loopback that enforces IAM: moto checks signature and actions, this layer resources and conditions.
+
+moto 5 looks at the Action of a statement alone, and takes every Condition for unmet; so it gets the policy without them, and
+what EC2's reference says of resources and condition keys is checked here first.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import boto3
+from moto import backends
+from moto import settings as moto_settings
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from activities import names
+from infra.iam.policies import CLUSTER
+from infra.lab.ec2_calls import AwsCall, console_output, error, read_call
+from infra.lab.moto_instances import forget_everything, identity_of
+from infra.lab.options import REGION
+
+ACCOUNT = "123456789012"
+TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "sts:AssumeRole"}],
+}
+ASSUME = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Resource": "*"}]}
+EVERYTHING = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+CONSOLE = (
+    "-----BEGIN SSH HOST KEY KEYS-----\n"
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIHPYbh3ppwwMiB5vaIhRDLdHu1RgLJqlOu1gQVzYvFz root@node\n"
+    "-----END SSH HOST KEY KEYS-----\n"
+)
+
+
+class IamEndpoint:
+    """Serves EC2, STS and IAM. `made` are the calls that were let through, `denied` those that were not, by operation."""
+
+    def __init__(self) -> None:
+        forget_everything()
+        self._app = DomainDispatcherApplication(create_backend_app)
+        self._server = make_server("127.0.0.1", 0, self._serve, threaded=True, request_handler=_Quiet)
+        self._server.daemon_threads = True  # type: ignore[attr-defined]
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self._thread.start()
+        self._policy: dict[str, Any] = EVERYTHING
+        self.made: list[str] = []
+        self.denied: list[str] = []
+        self.iam = self.client("iam", "admin", "admin")
+        self.ec2 = self.client("ec2", "admin", "admin")
+        self.instances: dict[str, str] = {}
+
+    @property
+    def url(self) -> str:
+        """Address for AWS_ENDPOINT_URL."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def client(self, service: str, key: str, secret: str) -> Any:
+        """A client with given credentials."""
+        return boto3.client(
+            service,  # type: ignore[call-overload]
+            endpoint_url=self.url,
+            region_name=REGION,
+            aws_access_key_id=key,
+            aws_secret_access_key=secret,
+        )
+
+    def launch(self, name: str, role: str, cluster: str) -> str:
+        """Launch an instance of a cluster."""
+        tags = [
+            {"Key": "Name", "Value": name},
+            {"Key": names.TAG_CLUSTER, "Value": cluster},
+            {"Key": names.TAG_ROLE, "Value": role},
+        ]
+        answer = self.ec2.run_instances(
+            ImageId="ami-12c6146b",
+            InstanceType="p5.48xlarge",
+            MinCount=1,
+            MaxCount=1,
+            TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+        )
+        self.instances[name] = str(answer["Instances"][0]["InstanceId"])
+        return self.instances[name]
+
+    def forget_instances(self) -> None:
+        """Take every instance away."""
+        backends.get_backend("ec2")[ACCOUNT].reset()
+        self.instances.clear()
+
+    def person(self, name: str) -> tuple[str, str]:
+        """Make a user who may assume roles and nothing else; returns key id and secret key."""
+        self.iam.create_user(UserName=name)
+        self.iam.put_user_policy(UserName=name, PolicyName="assume", PolicyDocument=json.dumps(ASSUME))
+        key = self.iam.create_access_key(UserName=name)["AccessKey"]
+        return str(key["AccessKeyId"]), str(key["SecretAccessKey"])
+
+    def role(self, name: str) -> str:
+        """Make a role that anybody may assume, without any permission; returns its ARN."""
+        return str(self.iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(TRUST))["Role"]["Arn"])
+
+    def permit(self, role: str, policy: dict[str, Any]) -> None:
+        """Let a role do what the policy says, and nothing else."""
+        self._policy = policy
+        with unenforced():
+            self.iam.put_role_policy(RoleName=role, PolicyName="hotspare", PolicyDocument=json.dumps(_for_moto(policy)))
+        self.made.clear()
+        self.denied.clear()
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        call = read_call(environ)
+        if call.service == "ec2" and not _unlimited(environ) and not permits(self._policy, call):
+            self.denied.append(call.operation)
+            refusal = error(403, "UnauthorizedOperation", f"You are not authorized to perform this operation: {call.operation}")
+            start_response("403 Forbidden", list(refusal.headers))
+            return [refusal.body]
+        head: list[Any] = []
+        body = b"".join(self._app(environ, lambda status, headers, exc_info=None: head.extend([status, headers])))
+        status, headers = head[0], head[1]
+        (self.made if status.startswith("2") else self.denied).append(call.operation)
+        if call.operation == "GetConsoleOutput" and status.startswith("2"):
+            shown = console_output(call.instance_ids[0], CONSOLE)
+            headers, body = list(shown.headers), shown.body
+        start_response(status, headers)
+        return [body]
+
+
+@contextmanager
+def enforced() -> Iterator[None]:
+    """Let moto enforce IAM. It is a switch of the process."""
+    before = moto_settings.INITIAL_NO_AUTH_ACTION_COUNT
+    moto_settings.INITIAL_NO_AUTH_ACTION_COUNT = 0
+    try:
+        yield
+    finally:
+        moto_settings.INITIAL_NO_AUTH_ACTION_COUNT = before
+
+
+@contextmanager
+def unenforced() -> Iterator[None]:
+    """Let everybody do everything for a moment."""
+    before = moto_settings.INITIAL_NO_AUTH_ACTION_COUNT
+    moto_settings.INITIAL_NO_AUTH_ACTION_COUNT = float("inf")
+    try:
+        yield
+    finally:
+        moto_settings.INITIAL_NO_AUTH_ACTION_COUNT = before
+
+
+def of_cluster(policy: dict[str, Any], cluster: str) -> dict[str, Any]:
+    """A policy with the cluster's name put in."""
+    changed: dict[str, Any] = json.loads(json.dumps(policy).replace(f'"{CLUSTER}"', json.dumps(cluster)))
+    return changed
+
+
+def without(policy: dict[str, Any], action: str) -> dict[str, Any]:
+    """A policy that lacks an action."""
+    statements = [{**one, "Action": [kept for kept in one["Action"] if kept != action]} for one in policy["Statement"]]
+    return {**policy, "Statement": [one for one in statements if one["Action"]]}
+
+
+def permits(policy: dict[str, Any], call: AwsCall) -> bool:
+    """Whether a policy allows a call: IAM's rules, for the elements and condition keys that our policies use."""
+    if call.service != "ec2":
+        return True
+    action = f"ec2:{call.operation}"
+    arns = [f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/{one}" for one in call.instance_ids]
+    for arn in arns if not call.operation.startswith("Describe") else ["*"]:
+        verdicts = [one["Effect"] for one in policy["Statement"] if _concerns(one, action, arn, call)]
+        if "Allow" not in verdicts or "Deny" in verdicts:
+            return False
+    return bool(arns) or call.operation.startswith("Describe")
+
+
+def _concerns(statement: dict[str, Any], action: str, arn: str, call: AwsCall) -> bool:
+    actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
+    return (
+        any(fnmatch.fnmatchcase(action, pattern) for pattern in actions)
+        and fnmatch.fnmatchcase(arn, statement["Resource"])
+        and all(_met(operator, keys, arn, call) for operator, keys in statement.get("Condition", {}).items())
+    )
+
+
+def _met(operator: str, keys: dict[str, Any], arn: str, call: AwsCall) -> bool:
+    tag_keys = [value for key, value in sorted(call.parameters.items()) if key.startswith("Tag.") and key.endswith(".Key")]
+    if operator == "StringEquals":
+        tags = identity_of(arn.rsplit("/", 1)[1]).tags
+        return all(tags.get(key.removeprefix("aws:ResourceTag/")) == str(value) for key, value in keys.items())
+    if operator == "ForAllValues:StringEquals":
+        return set(tag_keys) <= set(keys["aws:TagKeys"])
+    if operator == "Null":
+        return bool(tag_keys) is (keys["aws:TagKeys"] == "false")
+    raise AssertionError(f"no policy of ours uses {operator}")
+
+
+def _for_moto(policy: dict[str, Any]) -> dict[str, Any]:
+    plain = [
+        {key: "*" if key == "Resource" else value for key, value in one.items() if key != "Condition"}
+        for one in policy["Statement"]
+    ]
+    return {**policy, "Statement": plain or [{"Effect": "Deny", "Action": "*", "Resource": "*"}]}
+
+
+def _unlimited(environ: dict[str, Any]) -> bool:
+    return "Credential=admin/" in environ.get("HTTP_AUTHORIZATION", "")
+
+
+class _Quiet(WSGIRequestHandler):
+    """Logs nothing."""
+
+    def log(self, type: str, message: str, *args: Any) -> None:
+        """Say nothing."""
