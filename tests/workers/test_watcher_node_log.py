@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checks.catalog import Machine, read_overrides
-from workers.watcher.cursors import Cursor
+from checks.kernel_log import Cursor
 from workers.watcher.node_log import NodeLog, Start
 
 BOOT = "boot-1"
@@ -106,7 +106,7 @@ def test_a_node_seen_before_is_read_on_from_its_cursor_however_old_the_lines_are
 
 
 def test_after_another_boot_the_log_is_read_from_its_beginning() -> None:
-    log = NodeLog(start(cursor=Cursor(boot_id="boot-0", monotonic_s=500.0, lines=1), uptime_s=9000.0))
+    log = NodeLog(start(cursor=Cursor(boot_id="boot-0", monotonic_s=500.0), uptime_s=9000.0))
     log.take(xid(79, 5.0))
     assert reported(log) == [("gpu_lost", 79, 1)]
 
@@ -119,7 +119,7 @@ def test_the_cursor_stays_before_a_line_that_is_not_yet_reported() -> None:
     log.take("[  996.000000] eth0: link down")
     assert log.cursor == before
     reported(log)
-    assert log.cursor == Cursor(boot_id=BOOT, monotonic_s=996.0, lines=1)
+    assert (log.cursor.boot_id, log.cursor.monotonic_s) == (BOOT, 995.0)
 
 
 def test_of_lines_with_one_time_stamp_none_is_lost_and_none_comes_twice() -> None:
@@ -158,7 +158,7 @@ def test_wherever_the_watcher_is_restarted_every_class_of_fault_is_reported(
             log.take(line)
         if confirm:
             seen |= {fault_class for fault_class, _, _ in reported(log)}
-        assert cursor is None or (log.cursor.monotonic_s, log.cursor.lines) >= (cursor.monotonic_s, cursor.lines)
+        assert cursor is None or log.cursor.monotonic_s >= cursor.monotonic_s
         cursor = log.cursor
     last = NodeLog(start(cursor=cursor))
     for line in lines:
@@ -173,3 +173,46 @@ def test_the_settings_word_on_a_code_decides_what_is_reported() -> None:
     log.take(xid(79, 995.0))
     log.take(xid(63, 996.0, "0000:19:00"))
     assert reported(log) == [("reset_needed", 63, 1)]
+
+
+def test_a_line_that_is_printed_late_is_reported_and_not_lost_by_a_restart() -> None:
+    lines = [xid(79, 996.0), xid(64, 995.0, pci="0000:2a:00", text="Row remapping failed")]
+    first = NodeLog(start())
+    first.take(lines[0])
+    assert len(reported(first)) == 1
+    first.take(lines[1])
+    second = NodeLog(start(cursor=first.cursor))
+    for line in lines:
+        second.take(line)
+    assert 64 in [code for _, code, _ in reported(second)]
+
+
+def test_a_line_without_a_stamp_keeps_its_place_in_the_log() -> None:
+    lines = ["[  990.000000] a", xid(79, 991.0), xid(119, 0.0, pci="0000:2a:00").partition("] ")[2], "[  992.000000] b"]
+    first = NodeLog(start())
+    for line in lines:
+        first.take(line)
+    assert sorted(code for _, code, _ in reported(first)) == [79, 119]  # type: ignore[type-var]
+    second = NodeLog(start(cursor=first.cursor))
+    for line in lines:
+        second.take(line)
+    assert reported(second) == []
+
+
+def test_a_line_that_names_another_boot_is_not_judged() -> None:
+    line = '{"MESSAGE": "NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus.", "_BOOT_ID": "%s", "_TRANSPORT": "kernel"}'
+    log = NodeLog(start())
+    log.take(line % "boot0")
+    assert reported(log) == []
+    log.take(line % "boot1")
+    assert reported(log) == [("gpu_lost", 79, 1)]
+
+
+def test_the_driver_version_decides_how_registers_are_read() -> None:
+    meanings = set()
+    for version in ("570.124.06", "580.95.05"):
+        log = NodeLog(replace(start(), machine=Machine(version)))
+        for unit in range(32):
+            log.take(xid(145, 990.0 + unit / 10, pci=f"0000:{unit:02x}:00", text=f"(0x{unit:08x} 0x00000001 0x0 0x0 0x0)"))
+        meanings.add(tuple(reported(log)))
+    assert len(meanings) == 2

@@ -1,29 +1,20 @@
-"""How far each node's kernel log has been read and reported, kept in one file so that a restart neither repeats nor misses."""
+"""How far each node's kernel log has been reported, kept in one file so that a restart neither repeats nor misses.
+
+A place in a log is the cursor of `checks.kernel_log`: boot, seconds since boot, and what was judged at that very stamp.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import threading
+from dataclasses import asdict
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from activities.errors import BadInput
-
-
-class Cursor(BaseModel):
-    """A place in the log of one boot: the newest time stamp that was handled, in seconds since boot, and how many lines bear it.
-
-    Several lines may bear one stamp; the count says how many of them were handled.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    boot_id: str
-    monotonic_s: float = 0.0
-    lines: int = 0
-
+from checks.kernel_log import Cursor
 
 _FILE = TypeAdapter(dict[str, Cursor])
 
@@ -65,7 +56,7 @@ class CursorFile:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         new = self._file.with_name(self._file.name + ".new")
         with new.open("w", encoding="utf-8") as out:
-            json.dump({key: cursor.model_dump() for key, cursor in self._cursors.items()}, out)
+            json.dump({key: asdict(cursor) for key, cursor in self._cursors.items()}, out)
             out.flush()
             os.fsync(out.fileno())
         new.replace(self._file)

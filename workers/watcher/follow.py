@@ -12,10 +12,11 @@ from activities.errors import HotspareError, TransientError
 from activities.inventory import Node
 from activities.node import Gpu, Report
 from activities.node_access import AccessTo, NodeAccess
-from checks.catalog import Machine, Override, gpu_family
+from checks.catalog import Machine, Override
 from checks.model import KernelEvent
 from workers.sections import WatcherSettings
 from workers.watcher.cursors import CursorFile
+from workers.watcher.machine import machine_of, reservation, uptime_of
 from workers.watcher.node_log import Batch, NodeLog, Start
 
 logger = logging.getLogger(__name__)
@@ -28,8 +29,6 @@ WHAT_LIMIT = 200
 
 PROGRESS_S = 30.0
 """Seconds between notes of progress through lines that say nothing. Hotspare default: after a crash so much is read again."""
-
-UPTIME = ["sh", "-c", 'cat "${HOTSPARE_HOST_ROOT:-}/proc/uptime"']
 
 SendReport = Callable[[Node, Report], None]
 """Hands a report over; returns when the server has it. Raises TransientError otherwise."""
@@ -59,7 +58,7 @@ class Follower(threading.Thread):
         self._stop_all = stop
         self._leave = threading.Event()
         self._clock = clock
-        self._machine = Machine(family=gpu_family(node.instance_type), overrides=overrides or {})
+        self._overrides = overrides or {}
         self._last_trouble = ""
 
     def leave(self) -> None:
@@ -110,14 +109,14 @@ class Follower(threading.Thread):
             access.close()
 
     def _open(self, access: NodeAccess) -> Start:
-        boot_id = access.boot_id(self._settings.confirm_timeout_s)
+        deadline_s = self._settings.confirm_timeout_s
         return Start(
-            boot_id=boot_id,
-            uptime_s=_uptime(access, self._settings.confirm_timeout_s),
+            boot_id=access.boot_id(deadline_s),
+            uptime_s=uptime_of(access, deadline_s),
             cursor=self._cursors.of(self.node.instance_id),
             first_connect_max_age_s=self._settings.first_connect_max_age_s,
             repeat_s=self._settings.repeat_s,
-            machine=self._machine,
+            machine=machine_of(access, self.node, self._overrides, deadline_s),
         )
 
     def _keep(self, log: NodeLog) -> None:
@@ -164,7 +163,7 @@ class _Session:
         self._keep(self._log)
 
     def _report(self, batch: Batch) -> bool:
-        report = report_of(batch, self._opened.boot_id, self._booted_at)
+        report = report_of(batch, self._opened.boot_id, self._booted_at, self._opened.machine)
         try:
             self._send(self._node, report)
         except TransientError as error:
@@ -180,19 +179,20 @@ class _Session:
         return True
 
 
-def report_of(batch: Batch, boot_id: str, booted_at: datetime | None) -> Report:
+def report_of(batch: Batch, boot_id: str, booted_at: datetime | None, machine: Machine) -> Report:
     """The report of a batch. Its key is the same however often the fault is reported in one boot."""
     event = batch.event
     seen_at = datetime.now(UTC)
     if booted_at is not None and event.monotonic_s is not None:
         seen_at = booted_at + timedelta(seconds=event.monotonic_s)
     times = f" ({batch.count} lines)" if batch.count > 1 else ""
+    doubt = reservation(event, machine)
     return Report(
         source="watcher",
         key=f"{boot_id}/{_name(event)}/{event.pci}",
         xid=event.code if event.kind == "xid" else None,
         sxid=event.code if event.kind == "sxid" else None,
-        what=f"{event.text[:WHAT_LIMIT]}{times}",
+        what=f"{event.text[:WHAT_LIMIT]}{times}" + (f"; {doubt}" if doubt else ""),
         gpu=Gpu(pci=event.pci) if event.kind == "xid" else Gpu(),
         seen_at=seen_at,
         raw=event.raw[:RAW_LIMIT],
@@ -203,12 +203,3 @@ def _name(event: KernelEvent) -> str:
     if event.kind == "host":
         return event.signal.replace("_", " ") or "host fault"
     return f"{'XID' if event.kind == 'xid' else 'SXid'} {event.code}"
-
-
-def _uptime(access: NodeAccess, deadline_s: float) -> float | None:
-    """Seconds since boot, None where the node does not tell: then every line counts as fresh, and the examination decides."""
-    try:
-        answer = access.run(UPTIME, deadline_s)
-        return float(answer.stdout.split()[0])
-    except (HotspareError, ValueError, IndexError):
-        return None

@@ -10,12 +10,11 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 from checks.catalog import Machine, assess
-from checks.kernel_log import fold, parse_line
+from checks.kernel_log import Cursor, fold, parse_line, unread
 from checks.kernel_log.host_lines import probed_gpu
 from checks.model import Action, KernelEvent
-from workers.watcher.cursors import Cursor
 
-_STAMP = re.compile(r"^\[\s*(\d+\.\d+)\]")
+_STAMP = re.compile(r"^\[\s*(\d{1,12}\.\d{1,9})\]")
 _RECENT = 200
 """Events remembered for folding. Hotspare default: over the longest burst worth telling apart."""
 
@@ -47,25 +46,29 @@ class NodeLog:
 
     def __init__(self, start: Start) -> None:
         self._handled_before = _handled_before(start)
-        self._read = Cursor(boot_id=start.boot_id)
+        self._read = self._handled_before
         self._repeat_s = start.repeat_s
         self._machine = start.machine
         self._pending: dict[str, Batch] = {}
         self._reported_at: dict[str, float] = {}
         self._recent: deque[KernelEvent] = deque(maxlen=_RECENT)
         self._probed_gpu = ""
+        self._stamp: float | None = None
 
     def take(self, line: str) -> None:
         """Take the next line of the log."""
-        before = self._read
         stamp = _STAMP.match(line)
         if stamp:
-            self._read = _advanced(before, float(stamp.group(1)))
+            self._stamp = float(stamp.group(1))
         event = self._parse(line)
         if event is None:
             return
         self._recent.append(event)
-        if not (stamp and self._is_history()) and self._counts(event):
+        if not unread([event], self._handled_before, self._handled_before.boot_id)[0]:
+            return
+        before = _just_before(event, self._read)
+        self._read = unread([event], self._read, self._read.boot_id)[1]
+        if self._counts(event):
             self._note(event, before)
 
     def due(self, now: float) -> list[Batch]:
@@ -85,16 +88,16 @@ class NodeLog:
     def cursor(self) -> Cursor:
         """Up to where everything is handled: before the oldest line that waits to be reported."""
         waiting = [batch.began_before for batch in self._pending.values()]
-        return max(self._handled_before, min(waiting, key=_place, default=self._read), key=_place)
+        return min([*waiting, self._read], key=lambda cursor: (cursor.monotonic_s, len(cursor.at_that_stamp)))
 
     def _parse(self, line: str) -> KernelEvent | None:
+        """Read a line. One without a stamp has that of the line before it: the log keeps its order."""
         event = parse_line(line, self._probed_gpu)
         if event is None and "NVRM: The NVIDIA GPU" in line:
             self._probed_gpu = probed_gpu(line)
+        if event is not None and event.monotonic_s is None:
+            return replace(event, monotonic_s=self._stamp)
         return event
-
-    def _is_history(self) -> bool:
-        return _place(self._read) <= _place(self._handled_before)
 
     def _counts(self, event: KernelEvent) -> bool:
         """Whether the line is a fault of its own that asks for something."""
@@ -122,15 +125,11 @@ def _handled_before(start: Start) -> Cursor:
     return Cursor(boot_id=start.boot_id, monotonic_s=max(oldest, 0.0))
 
 
-def _advanced(cursor: Cursor, stamp: float) -> Cursor:
-    """Stamps of different processors may run backwards by a little; the place only moves forward."""
-    if stamp > cursor.monotonic_s:
-        return Cursor(boot_id=cursor.boot_id, monotonic_s=stamp, lines=1)
-    return Cursor(boot_id=cursor.boot_id, monotonic_s=cursor.monotonic_s, lines=cursor.lines + 1)
-
-
-def _place(cursor: Cursor) -> tuple[float, int]:
-    return cursor.monotonic_s, cursor.lines
+def _just_before(event: KernelEvent, read: Cursor) -> Cursor:
+    """The place before an event. Stamps of different processors may run backwards: then before its own stamp."""
+    if event.monotonic_s is None or event.monotonic_s >= read.monotonic_s:
+        return read
+    return Cursor(read.boot_id, event.monotonic_s, (), read.unstamped)
 
 
 def _same(event: KernelEvent, other: KernelEvent) -> bool:
