@@ -9,6 +9,7 @@ from checks.diagnosis.evidence import Current, current_events, describe
 from checks.diagnosis.facts import Hardware, ReportedFault, Timing
 from checks.diagnosis.fleet_logs import FleetLogs, Recommendation
 from checks.diagnosis.history import History, PastFault, PastRepair, with_log
+from checks.diagnosis.storm_question import NodeFault, StormAnswer, storm_around, worth_keeping
 from checks.diagnosis.storms import Sighting, Storm, find_storms
 
 __all__ = [
@@ -16,17 +17,21 @@ __all__ = [
     "FleetLogs",
     "Hardware",
     "History",
+    "NodeFault",
     "PastFault",
     "PastRepair",
     "Recommendation",
     "ReportedFault",
     "Sighting",
     "Storm",
+    "StormAnswer",
     "Timing",
     "assess_among",
     "current_events",
     "describe",
     "diagnose",
     "find_storms",
+    "storm_around",
     "with_log",
+    "worth_keeping",
 ]
