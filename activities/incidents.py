@@ -96,6 +96,27 @@ class JoinJob(Message):
     node_out: NodeOut
 
 
+class StormMember(Message):
+    """Incident to storm: this node shows the event too. `reason` is why Cluster takes the fault for part of it."""
+
+    incident: str
+    instance_id: str
+    node_name: str
+    fault_class: str
+    code: int | None = None
+    job: str = ""
+    reason: str = ""
+    token: str = ""
+
+
+class JoinStorm(Message):
+    """Start a storm under its id, or join the one that runs."""
+
+    cluster: str
+    storm_id: str
+    member: StormMember
+
+
 class Letter(Message):
     """A signal from one workflow to another. `payload` is the JSON form of the message that the signal takes."""
 
@@ -146,6 +167,10 @@ class WorkflowGateway(Protocol):
 
     async def join_job(self, request: JoinJob) -> Joined: ...
 
+    async def join_storm(self, request: JoinStorm) -> Joined:
+        """Signal-with-start of Storm."""
+        ...
+
     async def ensure_cluster(self, cluster: str) -> Joined:
         """Start Cluster when it does not run."""
         ...
@@ -181,6 +206,12 @@ class IncidentActivities:
         """Tell a job's recovery that a node is out, starting it when it does not run."""
         with as_application_error():
             return await self._gateway.join_job(request)
+
+    @activity.defn
+    async def join_storm(self, request: JoinStorm) -> Joined:
+        """Tell a storm that a node belongs to it, starting it when it does not run."""
+        with as_application_error():
+            return await self._gateway.join_storm(request)
 
     @activity.defn
     async def post(self, letter: Letter) -> Delivered:

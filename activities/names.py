@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 PREFIX = "hotspare"
 
 # EC2 tags. `cluster` and `role` are set by whoever builds the cluster; the rest are ours to write and to remove.
@@ -43,6 +45,7 @@ WORKFLOW_BURN_IN = "BurnIn"
 WORKFLOW_REPLACE_NODE = "ReplaceNode"
 WORKFLOW_CLUSTER = "Cluster"
 WORKFLOW_SWEEP = "Sweep"
+WORKFLOW_STORM = "Storm"
 
 
 def incident_id(cluster: str, instance_id: str) -> str:
@@ -78,6 +81,11 @@ def replace_id(cluster: str, replaced_instance_id: str) -> str:
 def cluster_id(cluster: str) -> str:
     """Workflow id of the keeper of slots, leases and freezes."""
     return f"cluster/{cluster}"
+
+
+def storm_id(cluster: str, kind: str, began: datetime) -> str:
+    """Workflow id of one event that shows on many nodes."""
+    return f"storm/{cluster}/{kind}/{began:%Y%m%dT%H%M%S}"
 
 
 def unresolved_id(cluster: str, alias: str) -> str:

@@ -7,6 +7,7 @@ said what they hold.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from datetime import timedelta
 
@@ -19,10 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.inventory import InventoryActivities, ListNodes, Node
     from workflows import options
     from workflows.cluster_holders import open_holders, silent_holders
-    from workflows.decide import DecideActivities, Desk, bearings
-    from workflows.decisions import cluster_book as book
-    from workflows.failures import cause_of
-    from workflows.messages import (
+    from workflows.cluster_messages import (
         Ask,
         AskKind,
         ClusterStart,
@@ -33,6 +31,12 @@ with workflow.unsafe.imports_passed_through():
         Overview,
         ThawRequest,
     )
+    from workflows.cluster_pages import noted, pages_for, send, untold
+    from workflows.decide import DecideActivities, Desk, bearings
+    from workflows.decisions import cluster_entries as book
+    from workflows.decisions.cluster_book import Judgement
+    from workflows.decisions.fleet_view import fleet_view
+    from workflows.failures import cause_of
     from workflows.post import post
 
 FLEET_AGE = timedelta(seconds=30)
@@ -64,6 +68,10 @@ class Cluster:
         self._back = list(start.back)
         self._heard = list(start.heard)
         self._freezes_changed = False
+        self._look_again_s: float | None = None
+        self._breaker_thawed = False
+        self._ui_url = ""
+        self._paging: asyncio.Task[None] | None = None
         self._spares: list[Node] = []
         self._everybody: list[str] = []
         self._leased: set[str] = set()
@@ -75,6 +83,7 @@ class Cluster:
         """Recover if need be, then judge batch after batch."""
         known = await bearings()
         self._cluster = start.cluster or known.cluster
+        self._ui_url = known.ui_url
         while self._recovering:
             try:
                 await self._recover(known.recovery_deadline_s)
@@ -85,6 +94,9 @@ class Cluster:
             await self._wait_for_work()
             await self._work()
         await workflow.wait_condition(workflow.all_handlers_finished)
+        if self._paging is not None and not self._paging.done():
+            self._paging.cancel()  # nobody waits for a pager; the next run pages again, under the same key
+            self._state = untold(self._state)
         carried = ClusterStart(cluster=self._cluster, state=self._state, asks=self._asks, back=self._back, heard=self._heard)
         workflow.continue_as_new(carried)
 
@@ -94,6 +106,7 @@ class Cluster:
         try:
             await self._store_freezes()
             await self._empty_outbox()
+            self._tell_people()
         except ActivityError as error:
             workflow.logger.error("kept for later: %s", cause_of(error))
             await workflow.sleep(QUEUE_LOOK, summary="before it is tried again")
@@ -116,13 +129,13 @@ class Cluster:
         silent = await silent_holders(self._cluster, holders, lambda: {one.asker for one in self._heard}, deadline_s)
         self._take_holdings()
         self._state = book.book_silent(self._state, silent, workflow.now())
-        stored = [one for one in freezes.freezes if one.scope not in self._thawed]
-        self._state = self._state.model_copy(update={"freezes": [*stored, *self._state.freezes]})
+        self._state = book.with_stored(self._state, freezes.freezes, self._thawed)
         self._recovering = False
 
     async def _wait_for_work(self) -> None:
         """Wake for messages; with a queue also by the clock, which ends freezes; with grants to see that holders live."""
-        idle = QUEUE_LOOK if self._state.queue else AUDIT if self._state.grants else None
+        soon = timedelta(seconds=self._look_again_s) if self._look_again_s else QUEUE_LOOK
+        idle = min(soon, QUEUE_LOOK) if self._state.queue else AUDIT if self._state.grants else None
         with suppress(TimeoutError):
             await workflow.wait_condition(
                 lambda: bool(self._asks or self._back or self._heard or self._freezes_changed),
@@ -151,7 +164,7 @@ class Cluster:
         """Book what came back first, then judge the queue and the new asks."""
         back, self._back = self._back, []
         for one in back:
-            self._state = book.give_back(self._state, one.request_ids)
+            self._state = book.give_back(self._state, one.request_ids, one.healed)
         self._take_holdings()
         asks, self._asks = self._asks, []
         if not asks and not self._state.queue:
@@ -165,11 +178,19 @@ class Cluster:
             start_to_close_timeout=options.DECIDE_TIMEOUT,
             summary=f"judge {len(asks)} asks, {len(self._state.queue)} queued",
         )
+        self._book_judgement(judged)
+
+    def _book_judgement(self, judged: Judgement) -> None:
+        """Take the judged books over; what was said while they were judged stands above them."""
+        before = self._state
         withdrawn = [request_id for one in self._back for request_id in one.request_ids]
-        outbox = [*self._state.outbox, *judged.answers]
-        self._state = book.give_back(judged.state, withdrawn).model_copy(
-            update={"outbox": outbox, "freezes": self._state.freezes}
-        )
+        said = {"outbox": [*before.outbox, *judged.answers], "freezes": before.freezes}
+        if self._breaker_thawed:
+            said["breaker"] = before.breaker
+        self._freezes_changed = self._freezes_changed or judged.state.breaker.state is not before.breaker.state
+        self._look_again_s = judged.look_again_s
+        self._breaker_thawed = False
+        self._state = book.take_back_frozen(book.give_back(judged.state, withdrawn).model_copy(update=said))
 
     async def _see_fleet_if_possible(self) -> None:
         try:
@@ -188,7 +209,7 @@ class Cluster:
         self._everybody = [node.instance_id for node in seen.nodes]
         self._leased = {node.instance_id for node in seen.nodes if node.lease}
         self._fleet_seen = workflow.now()
-        self._state = self._state.model_copy(update={"fleet": len(seen.nodes)})
+        self._state = self._state.model_copy(update={"fleet": len(seen.nodes), "view": fleet_view(seen.nodes)})
 
     def _take_holdings(self) -> None:
         heard, self._heard = self._heard, []
@@ -203,17 +224,26 @@ class Cluster:
                 self._state = book.give_back(self._state, [answer.request_id])
             self._state = self._state.model_copy(update={"outbox": self._state.outbox[1:]})
 
+    def _tell_people(self) -> None:
+        """Page beside the work: whoever waits for an answer does not wait for a pager."""
+        if self._paging is not None and not self._paging.done():
+            return
+        pages = pages_for(self._state)
+        if pages:
+            self._state = noted(self._state)
+            self._paging = asyncio.create_task(send(pages, self._ui_url))
+
     async def _store_freezes(self) -> None:
         if not self._freezes_changed:
             return
-        stored = self._state.freezes
+        stored = book.to_store(self._state)
         await workflow.execute_activity_method(
             HostMemoryActivities.save_freezes,
             SaveFreezes(cluster=self._cluster, freezes=stored),
             summary="keep the freezes in host memory",
             **options.LOOK_UP,
         )
-        self._freezes_changed = stored != self._state.freezes
+        self._freezes_changed = stored != book.to_store(self._state)
 
     @workflow.signal(description="A workflow asks for leave, a slot or a spare")
     def ask(self, ask: Ask) -> None:
@@ -232,7 +262,8 @@ class Cluster:
     @workflow.update(description="Stop new disruption for a while")
     def freeze(self, asked: FreezeRequest) -> str:
         until = workflow.now() + timedelta(minutes=asked.minutes)
-        self._state = book.freeze(self._state, Freeze(scope=asked.scope, until=until, who=asked.who, why=asked.why))
+        asked_for = Freeze(scope=asked.scope, until=until, who=asked.who, why=asked.why)
+        self._state = book.take_back_frozen(book.freeze(self._state, asked_for))
         self._freezes_changed = True
         return f"{asked.scope} is frozen until {until:%Y-%m-%d %H:%M} UTC; recovery goes on"
 
@@ -244,7 +275,8 @@ class Cluster:
 
     @workflow.update(description="End a freeze")
     def thaw(self, asked: ThawRequest) -> str:
-        known = any(one.scope == asked.scope for one in self._state.freezes)
+        known = any(one.scope == asked.scope for one in book.to_store(self._state))
+        self._breaker_thawed = self._breaker_thawed or asked.scope == book.BREAKER
         self._state = book.thaw(self._state, asked.scope)
         self._freezes_changed = True
         self._thawed.append(asked.scope)

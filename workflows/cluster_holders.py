@@ -10,7 +10,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.incidents import IncidentActivities, SurveyHolders
     from workflows import options
-    from workflows.messages import SayHolding
+    from workflows.cluster_messages import SayHolding
     from workflows.post import post
 
 

@@ -14,8 +14,9 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities import names
+    from activities.inventory import domains_of
     from workflows import options
-    from workflows.messages import Answer, Ask, AskKind, GiveBack, Grant, Holding
+    from workflows.cluster_messages import Answer, Ask, AskKind, GiveBack, Grant, Holding
     from workflows.post import post_to_cluster
     from workflows.tokens import Tokens
 
@@ -45,6 +46,8 @@ class ClusterTalk:
         self._answers[answer.request_id] = answer
         if answer.granted:
             self._hold(ask, answer)
+        elif self._holds(answer.request_id):
+            self.held.pop(ask.kind)  # taken back, as by a freeze
 
     def _hold(self, ask: Ask, answer: Answer) -> None:
         self.held[ask.kind] = Grant(
@@ -55,7 +58,16 @@ class ClusterTalk:
             spare_id=answer.spare.instance_id if answer.spare else "",
             granted_at=answer.granted_at or workflow.now(),
             job=ask.job,
+            domains=domains_of(ask.zone, ask.placement_group, ask.spine),
+            pool=ask.pool,
         )
+
+    def _holds(self, request_id: str) -> bool:
+        return any(grant.request_id == request_id for grant in self.held.values())
+
+    def last_answer(self, ask: Ask) -> Answer:
+        """Return what Cluster said last to this ask: a grant may have been taken back."""
+        return self._answers[ask.request_id]
 
     async def ask(self, ask: Ask) -> Answer:
         """Ask and return the first answer, which may be "queued". Without any answer it asks again under the same id."""
@@ -99,13 +111,16 @@ class ClusterTalk:
         if asked:
             await self._send("give_back", GiveBack(asker=workflow.info().workflow_id, request_ids=asked))
 
-    async def give_back(self, *kinds: AskKind) -> None:
-        """Give back what is held of these kinds, and every stray grant. Awaited until the server has it."""
+    async def give_back(self, *kinds: AskKind, healed: bool | None = None) -> None:
+        """Give back what is held of these kinds, and every stray grant. Awaited until the server has it.
+
+        `healed` says whether a repair helped: Cluster's breaker goes by it.
+        """
         going = [self.held[kind].request_id for kind in kinds if kind in self.held]
         going += [stray.request_id for stray in self._strays]
         if not going:
             return
-        await self._send("give_back", GiveBack(asker=workflow.info().workflow_id, request_ids=going))
+        await self._send("give_back", GiveBack(asker=workflow.info().workflow_id, request_ids=going, healed=healed))
         for kind in kinds:
             self.held.pop(kind, None)
         self._strays.clear()

@@ -8,12 +8,13 @@ from temporalio import activity, workflow
 
 from activities.inventory import Node
 from activities.message import Message
+from workflows.cluster_messages import Ask, ClusterState
 from workflows.decisions.burn_in_plan import BurnInFacts, BurnInNext, plan_next
 from workflows.decisions.cluster_book import Judgement, judge_asks
 from workflows.decisions.facts import Facts, Step
 from workflows.decisions.policy import next_step
 from workflows.decisions.settings import ClusterSettings, PolicySettings, SweepSettings
-from workflows.messages import Ask, ClusterState
+from workflows.decisions.storm_plan import StormFacts, StormPlan, plan_storm
 
 
 class Desk(Message):
@@ -79,12 +80,17 @@ class DecideActivities:
     @activity.defn
     def judge_asks(self, desk: Desk) -> Judgement:
         """Judge what was asked of Cluster."""
-        return judge_asks(desk.state, desk.asks, desk.spares, self._limits, desk.now_iso)
+        return judge_asks(desk.state, desk.asks, desk.spares, self._limits, desk.now_iso, self._cluster)
 
     @activity.defn
     def plan_burn_in(self, facts: BurnInFacts) -> BurnInNext:
         """Choose a burn-in's next groups, or its verdict."""
         return plan_next(facts)
+
+    @activity.defn
+    def plan_storm(self, facts: StormFacts) -> StormPlan:
+        """Choose what is done about an event that shows on many nodes."""
+        return plan_storm(facts, self._policy)
 
     @activity.defn
     def plan_sweep(self) -> SweepPlan:

@@ -21,9 +21,10 @@ with workflow.unsafe.imports_passed_through():
     from activities.node import Report
     from checks.model import Action, Verdict
     from workflows.circles import CIRCLES, CIRCLES_WAIT_S, Circles
+    from workflows.cluster_messages import Ask, AskKind
     from workflows.cluster_talk import ClusterTalk
     from workflows.decisions.facts import Facts, Spare, Step, StepKind
-    from workflows.messages import Ask, AskKind, Replacement, Word
+    from workflows.messages import Replacement, Word
     from workflows.operator_view import OperatorView
     from workflows.report_words import describe, report_key
     from workflows.tokens import Tokens
@@ -155,7 +156,10 @@ class Incident:
             job=self.known.job,
             zone=self.node.zone,
             spine=self.node.spine,
+            placement_group=self.node.placement_group,
+            pool=self.node.pool_name(),
             instance_type=self.node.instance_type,
+            impact=self.known.gpus_waiting,
             accused=any(report.burn_in_failed for report in self.read),
         )
 

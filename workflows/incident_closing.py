@@ -10,11 +10,11 @@ with workflow.unsafe.imports_passed_through():
     from activities.host_memory import ClosedIncident, CloseHostIncident, HostMemoryActivities
     from checks.model import Verdict
     from workflows import options
+    from workflows.cluster_messages import AskKind
     from workflows.decisions.facts import Step
     from workflows.incident import Incident
     from workflows.incident_people import page
     from workflows.incident_steps import lift_quarantine
-    from workflows.messages import AskKind
 
 
 async def return_to_pool(incident: Incident, step: Step) -> None:
@@ -26,7 +26,7 @@ async def return_to_pool(incident: Incident, step: Step) -> None:
         "into the pool, on probation",
     )
     await lift_quarantine(incident)
-    await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
+    await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT, healed=True)
     incident.fate = names.FATE_PROBATION
     incident.learn(settled=True)
     incident.tell("in the pool", "repaired and re-tested: a spare again, on probation")
@@ -35,7 +35,8 @@ async def return_to_pool(incident: Incident, step: Step) -> None:
 async def retire(incident: Incident, step: Step) -> None:
     """Leave the node quarantined for a person: nothing here can mend it."""
     await _tag(incident, {names.TAG_FATE: names.FATE_RETIRED}, [], "retired")
-    await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
+    tried_in_vain = False if incident.known.disrupted else None
+    await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT, healed=tried_in_vain)
     incident.fate = names.FATE_RETIRED
     incident.strike = True
     incident.learn(settled=True)

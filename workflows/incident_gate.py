@@ -7,10 +7,10 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from checks.model import Action, Verdict
     from workflows import options
+    from workflows.cluster_messages import Ask, AskKind
     from workflows.incident import Incident
     from workflows.incident_looking import look, opinion_of
     from workflows.incident_people import page
-    from workflows.messages import AskKind
 
 
 async def may_disrupt(incident: Incident, what: str) -> bool:
@@ -20,18 +20,27 @@ async def may_disrupt(incident: Incident, what: str) -> bool:
     ask = incident.ask(AskKind.REPAIR_SLOT)
     answer = await incident.talk.ask(ask)
     if answer.granted and not incident.interrupted():
-        return True
+        return _still_granted(incident, ask, what)
     if answer.queued:
         incident.tell("waiting", f"{what}: {answer.reason}")
         answer = await incident.talk.stand_in_queue(ask, options.CLUSTER_QUEUE, incident.interrupted)
         # The wait was long enough for the evidence to grow old.
         if answer.granted and not incident.interrupted() and await _evidence_stands(incident, what):
-            return True
+            return _still_granted(incident, ask, what)
     await incident.talk.withdraw(ask)
     if not answer.granted and not incident.interrupted():
         why = f"{what}: no repair slot: {answer.reason}"
         incident.learn(stuck="" if answer.queued else why)
-        await page(incident, why, "waiting for a repair slot")
+        if not answer.queued:  # of a queue Cluster tells people, once for all who wait
+            await page(incident, why, "no repair slot")
+    return False
+
+
+def _still_granted(incident: Incident, ask: Ask, what: str) -> bool:
+    """A grant may have been taken back since, as by a freeze: stop before the step and say so."""
+    if AskKind.REPAIR_SLOT in incident.talk.held:
+        return True
+    incident.tell("stopped", f"{what}: the repair slot was taken back: {incident.talk.last_answer(ask).reason}")
     return False
 
 

@@ -9,8 +9,9 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from activities.ec2 import Ec2Activities, InspectInstance
+    from activities.inventory import Node
     from activities.jobs.activities import FindJob, FoundJob, JobActivities
-    from activities.jobs.protocol import JobState
+    from activities.jobs.protocol import JobState, JobStatus
     from activities.node import Examination, Examine, NodeActivities, Opinion
     from checks.model import Action, Confidence, Verdict
     from workflows import options
@@ -28,7 +29,7 @@ async def examine(incident: Incident, step: Step) -> None:
     if first:
         found, seen = await asyncio.gather(_find_job(incident), looking)
         if found.status is not None:
-            incident.learn(job=found.status.job, job_running=found.status.state is JobState.RUNNING)
+            incident.learn(**_stakes(found.status, incident.node))
         if incident.known.job and seen.opinion.awaits_job:
             seen = await look(incident, f"it was there before: is {incident.known.job} another job")
     else:
@@ -46,6 +47,15 @@ async def examine(incident: Incident, step: Step) -> None:
     incident.tell("diagnosed", f"{opinion.fault_class} → {opinion.action.value}: {'; '.join(opinion.because)}")
     codes = [f"xid:{report.xid}" for report in incident.read if report.xid is not None]
     incident.view.attributes(Fault=opinion.fault_class, Job=incident.known.job, Codes=codes, Phase="diagnosed")
+
+
+def _stakes(job: JobStatus, node: Node) -> dict[str, object]:
+    """What the job that holds the node has at stake: GPUs that wait, and GPU-hours since its last checkpoint."""
+    gpus = len(job.nodes) * node.gpus
+    steps = (job.step or 0) - (job.checkpoint_step or 0)
+    running = job.state is JobState.RUNNING
+    hours = gpus * steps * (job.seconds_per_step or 0.0) / 3600.0 if running else 0.0
+    return {"job": job.job, "job_running": running, "gpus_waiting": gpus, "gpu_hours_at_stake": round(hours, 3)}
 
 
 async def look(incident: Incident, why: str) -> Examination:

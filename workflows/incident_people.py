@@ -10,10 +10,10 @@ from temporalio.exceptions import ActivityError
 with workflow.unsafe.imports_passed_through():
     from activities.notify import NotifyActivities, Page
     from workflows import options
+    from workflows.cluster_messages import AskKind
     from workflows.decisions.facts import Step
     from workflows.failures import cause_of
     from workflows.incident import Incident
-    from workflows.messages import AskKind
 
 
 async def ask_person(incident: Incident, step: Step) -> None:

@@ -15,12 +15,13 @@ with workflow.unsafe.imports_passed_through():
     from checks.model import Action, Verdict
     from workflows import options
     from workflows.burning_in import burn_in_child
+    from workflows.cluster_messages import AskKind
     from workflows.decisions.facts import RungOutcome, RungTaken, Step
     from workflows.failures import cause_of, kind_of
     from workflows.incident import Incident
     from workflows.incident_gate import may_disrupt
     from workflows.incident_steps import answer_job, lift_quarantine
-    from workflows.messages import AskKind, StartBurnIn
+    from workflows.messages import StartBurnIn
 
 
 async def disrupt(incident: Incident, step: Step) -> None:
@@ -142,7 +143,7 @@ async def back_in_service(incident: Incident, step: Step) -> None:
     incident.learn(back_in_service=True)
     incident.fate = names.FATE_IN_SERVICE
     incident.tell("back in service", f"{step.because[0]}; {step.because[-1]}")
-    await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
+    await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT, healed=True)
     if incident.known.job and incident.known.job_told and not incident.known.job_answered:
         node_in = NodeIn(
             incident=incident.known.incident,

@@ -12,12 +12,13 @@ from temporalio.workflow import ParentClosePolicy
 with workflow.unsafe.imports_passed_through():
     from activities import names
     from activities.incidents import NodeIn
+    from workflows.cluster_messages import AskKind, SayHolding
     from workflows.decisions.facts import Spare, Step
     from workflows.failures import cause_of
     from workflows.incident import Incident
     from workflows.incident_gate import may_disrupt
     from workflows.incident_steps import answer_job
-    from workflows.messages import AskKind, Replacement, SayHolding, StartReplacement
+    from workflows.messages import Replacement, StartReplacement
     from workflows.post import post
 
 

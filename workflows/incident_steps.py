@@ -10,18 +10,56 @@ from temporalio.exceptions import ActivityError
 with workflow.unsafe.imports_passed_through():
     from activities import names
     from activities.errors import NotOurs
-    from activities.incidents import IncidentActivities, JoinJob, NodeGivenUp, NodeIn, NodeOut
-    from activities.node import CollectEvidence, NodeActivities
+    from activities.evidence import EvidenceActivities
+    from activities.incidents import IncidentActivities, JoinJob, JoinStorm, NodeGivenUp, NodeIn, NodeOut, StormMember
+    from activities.node_messages import CollectEvidence
     from activities.quarantine import LiftQuarantine, QuarantineActivities, QuarantineNode
     from checks.model import NO_NVML_AFTER, Action
     from workflows import options
+    from workflows.cluster_messages import Alone, AskKind
     from workflows.decisions.facts import Spare, Step
     from workflows.failures import cause_of, kind_of
     from workflows.incident import Incident
     from workflows.incident_gate import may_disrupt
     from workflows.incident_people import page
-    from workflows.messages import Alone, AskKind
     from workflows.post import post
+
+
+async def ask_alone(incident: Incident, step: Step) -> None:
+    """Ask Cluster whether other nodes show the fault too. A keeper that does not answer holds up no recovery of a job."""
+    ask = incident.ask(AskKind.ALONE)
+    answer = await incident.talk.ask(ask)
+    if answer.queued:
+        answer = await incident.talk.stand_in_queue(ask, options.CLUSTER_ANSWER, incident.interrupted)
+    if answer.alone is Alone.STORM:
+        incident.learn(storm=answer.reason, storm_id=answer.storm_id)
+        return
+    if not answer.granted:
+        await incident.talk.withdraw(ask)
+    incident.learn(alone=True)
+
+
+async def join_storm(incident: Incident, step: Step) -> None:
+    """Hand the answer over to the storm, which acts once for all of its nodes."""
+    opinion = incident.known.opinion
+    member = StormMember(
+        incident=incident.known.incident,
+        instance_id=incident.node.instance_id,
+        node_name=incident.node.name,
+        fault_class=opinion.fault_class if opinion else "",
+        code=opinion.code if opinion else None,
+        job=incident.known.job,
+        reason=incident.known.storm,
+        token=incident.tokens.next(),
+    )
+    await workflow.execute_activity_method(
+        IncidentActivities.join_storm,
+        JoinStorm(cluster=incident.cluster, storm_id=incident.known.storm_id, member=member),
+        summary=f"{incident.node.name} belongs to {incident.known.storm_id}",
+        **options.MESSENGER,
+    )
+    incident.learn(storm_joined=True)
+    incident.tell("storm", f"{incident.known.storm}; {incident.known.storm_id} answers for it")
 
 
 async def ask_leave(incident: Incident, step: Step) -> None:
@@ -36,14 +74,12 @@ async def ask_leave(incident: Incident, step: Step) -> None:
         if not answer.spare_free:
             incident.learn(spare=Spare.NONE_SEEN, spare_reason="Cluster sees no free spare")
     elif answer.alone is Alone.STORM:
-        incident.learn(storm=answer.reason)
+        incident.learn(storm=answer.reason, storm_id=answer.storm_id)
     elif answer.unanswered:
         await incident.talk.withdraw(ask)
         incident.learn(stuck=f"{answer.reason}: is it wedged? look at cluster/{incident.cluster} in the Temporal UI")
     elif answer.queued:
-        await incident.talk.withdraw(ask)
-        if not incident.interrupted():
-            await page(incident, f"still no room to quarantine: {answer.reason}", "waiting for room")
+        await incident.talk.withdraw(ask)  # Cluster tells people what waits; the ask is made anew
     else:
         incident.learn(refused=answer.reason)
 
@@ -95,13 +131,15 @@ async def collect_evidence(incident: Incident, step: Step) -> None:
         token=incident.tokens.next(),
         no_nvml=any(code in NO_NVML_AFTER for code in codes),
         deadline_s=step.deadline_s,
+        opinion=incident.known.opinion,
+        reports=incident.read,
+        opened_at=incident.opened_at,
     )
     try:
         bundle = await workflow.execute_activity_method(
-            NodeActivities.collect_evidence, request, summary=f"save the evidence of {incident.node.name}", **options.EVIDENCE
+            EvidenceActivities.collect_evidence, request, summary=f"save the evidence of {incident.node.name}", **options.EVIDENCE
         )
-        holes = f"; missing: {', '.join(bundle.missing)}" if bundle.missing else ""
-        incident.tell("evidence", f"{bundle.uri} ({bundle.size_bytes} bytes){holes}")
+        incident.tell("evidence", f"{bundle.uri} ({bundle.size_bytes} bytes): {bundle.summary}")
     except ActivityError as error:
         incident.tell("evidence", f"no bundle: {cause_of(error)}")
     incident.learn(evidence_taken=True)

@@ -1,202 +1,14 @@
-"""Messages between workflows, and the words a person says to them. What activities send too lives in `activities.incidents`."""
+"""Messages between workflows, and the words a person says to them. What activities send too lives in `activities.incidents`.
+
+Messages to and from Cluster are in `workflows.cluster_messages`.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
-from enum import StrEnum
-
-from activities.host_memory import Freeze
-from activities.incidents import NodeOut
+from activities.incidents import NodeOut, StormMember
 from activities.inventory import Node
 from activities.message import Message
 from checks.model import Verdict
-
-
-class AskKind(StrEnum):
-    """What Cluster hands out: leave to quarantine, leave for one disruptive step, the lease of a spare."""
-
-    NODE_OUT = "node_out"
-    REPAIR_SLOT = "repair_slot"
-    SPARE = "spare"
-
-
-class Ask(Message):
-    """A request to Cluster. Asking again with the same `request_id` gets the same answer. `asker` is a workflow id.
-
-    `accused`: the burn-in of a held job failed on this node. Taking it out is part of that job's recovery. `impact` is how many
-    GPUs wait for this ask: who waits with more goes first. `asked_at` is when Cluster first saw it.
-    """
-
-    request_id: str
-    asker: str
-    kind: AskKind
-    instance_id: str
-    node_name: str = ""
-    fault_class: str = ""
-    code: int | None = None
-    job: str = ""
-    zone: str = ""
-    spine: str = ""
-    placement_group: str = ""
-    pool: str = ""
-    instance_type: str = ""
-    unwanted: list[str] = []
-    accused: bool = False
-    impact: int = 0
-    asked_at: datetime | None = None
-
-
-class Alone(StrEnum):
-    """Cluster's view of the fault: this node alone, or one event that shows on many."""
-
-    ALONE = "alone"
-    STORM = "storm"
-
-
-class Answer(Message):
-    """Cluster's answer to an Ask. A refusal with `queued` will be followed by a grant when room appears.
-
-    `spare_free` goes with leave to quarantine: whether a spare was seen free, so that nobody asks for one in vain. `unanswered`
-    is not Cluster's: the asker's own note that no answer came. A grant that was given is taken back by a second answer to the same
-    request that does not grant. `storm_id` names the storm that the fault is part of.
-    """
-
-    request_id: str
-    kind: AskKind
-    granted: bool
-    reason: str
-    alone: Alone = Alone.ALONE
-    queued: bool = False
-    spare: Node | None = None
-    granted_at: datetime | None = None
-    spare_free: bool = True
-    unanswered: bool = False
-    storm_id: str = ""
-
-
-class GiveBack(Message):
-    """Capacity that comes back; never waits for an answer. Unknown request ids are ignored: giving back twice is no error.
-
-    `healed` says whether the repair helped where that is known: the breaker goes by it.
-    """
-
-    asker: str
-    request_ids: list[str]
-    healed: bool | None = None
-
-
-class Grant(Message):
-    """One thing that Cluster has handed out, under the id of the request that asked for it."""
-
-    request_id: str
-    asker: str
-    kind: AskKind
-    instance_id: str
-    spare_id: str = ""
-    granted_at: datetime
-    job: str = ""
-    domains: list[str] = []
-    pool: str = ""
-
-
-class Holding(Message):
-    """What a holder says it holds when a recovering Cluster asks; empty when it holds nothing."""
-
-    asker: str
-    grants: list[Grant] = []
-
-
-class SayHolding(Message):
-    """Cluster to a holder: say what you hold."""
-
-    cluster: str
-
-
-class SeenFault(Message):
-    """One node's fault as Cluster remembers it for the storm question."""
-
-    instance_id: str
-    fault_class: str
-    at: datetime
-    code: int | None = None
-    domains: list[str] = []
-    job: str = ""
-
-
-class OpenStorm(Message):
-    """One event that shows on many nodes, as Cluster remembers it while further nodes may belong to it."""
-
-    storm_id: str
-    fault_class: str
-    reason: str
-    last_seen: datetime
-
-
-class BreakerState(StrEnum):
-    """CLOSED: disruption may begin. OPEN: none does. HALF_OPEN: one node at a time, as a trial."""
-
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half-open"
-
-
-class Breaker(Message):
-    """The breaker: it stops new disruption after a burst of faults or a row of repairs that did not help.
-
-    `since` is when the state began, `reason` why it tripped. `trial` is the request id of the node that is tried while half-open.
-    `failures` counts repairs in a row that did not help. `told` says that people were paged for this opening.
-    """
-
-    state: BreakerState = BreakerState.CLOSED
-    since: datetime | None = None
-    reason: str = ""
-    trial: str = ""
-    failures: int = 0
-    told: bool = False
-
-
-class FleetView(Message):
-    """How many nodes there are: in all, per failure domain, and usable per pool; and which of them opted out, with the reason."""
-
-    nodes: int = 0
-    domains: dict[str, int] = {}
-    pools: dict[str, int] = {}
-    opted_out: dict[str, str] = {}
-
-
-class ClusterState(Message):
-    """What Cluster carries over continue-as-new. `fleet` is the number of nodes that can be out, `view` says more of them.
-
-    `queue_told_at` is when people were last told of asks that wait.
-    """
-
-    grants: list[Grant] = []
-    freezes: list[Freeze] = []
-    queue: list[Ask] = []
-    recent: list[SeenFault] = []
-    storms: list[OpenStorm] = []
-    outbox: list[tuple[str, Answer]] = []
-    fleet: int = 0
-    view: FleetView = FleetView()
-    breaker: Breaker = Breaker()
-    queue_told_at: datetime | None = None
-
-
-class ClusterStart(Message):
-    """Input of Cluster. Without `state` it is recovering. The lists are messages that were not worked off before a new run."""
-
-    cluster: str = ""
-    state: ClusterState | None = None
-    asks: list[Ask] = []
-    back: list[GiveBack] = []
-    heard: list[Holding] = []
-
-
-class Overview(Message):
-    """Cluster's answer to the `overview` query."""
-
-    recovering: bool
-    state: ClusterState
 
 
 class StartReplacement(Message):
@@ -259,6 +71,22 @@ class StartRecovery(Message):
     node_out: NodeOut | None = None
 
 
+class StartStorm(Message):
+    """Input of Storm: the node that was first seen in it."""
+
+    cluster: str = ""
+    member: StormMember | None = None
+
+
+class StormReport(Message):
+    """Result of Storm: who showed it, what was done once, and which nodes still show a fault of their own afterwards."""
+
+    nodes: list[str] = []
+    jobs: list[str] = []
+    story: list[str] = []
+    still_ill: list[str] = []
+
+
 class StartSweep(Message):
     """Input of Sweep."""
 
@@ -271,22 +99,6 @@ class Word(Message):
     by: str
     reason: str = ""
     step: str = ""
-
-
-class FreezeRequest(Message):
-    """Stop new disruption within `scope` for `minutes`."""
-
-    scope: str = "cluster"
-    minutes: float = 60.0
-    who: str
-    why: str = ""
-
-
-class ThawRequest(Message):
-    """End a freeze."""
-
-    scope: str = "cluster"
-    who: str
 
 
 class IncidentReport(Message):

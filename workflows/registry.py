@@ -7,6 +7,7 @@ from workflows.cluster import Cluster
 from workflows.recover_job import RecoverJob
 from workflows.remediate_node import RemediateNode
 from workflows.replace_node import ReplaceNode
+from workflows.storm import Storm
 from workflows.sweep import Sweep
 
-WORKFLOWS: list[type] = [RemediateNode, RecoverJob, BurnIn, ReplaceNode, Cluster, Sweep]
+WORKFLOWS: list[type] = [RemediateNode, RecoverJob, BurnIn, ReplaceNode, Cluster, Storm, Sweep]

@@ -26,16 +26,19 @@ with workflow.unsafe.imports_passed_through():
     from workflows import incident_replacing as replacing
     from workflows import incident_steps as steps
     from workflows import options
+    from workflows.cluster_messages import Answer, SayHolding
     from workflows.decide import DecideActivities
     from workflows.decisions.facts import Facts, Step, StepKind
     from workflows.failures import cause_of, stop_if_cancelled
     from workflows.incident import Incident
     from workflows.incident_opening import briefing_of, first_report, identify, read_start
-    from workflows.messages import Answer, IncidentReport, Replacement, SayHolding, Word
+    from workflows.messages import IncidentReport, Replacement, Word
     from workflows.operator_view import Line
 
 STEPS: dict[StepKind, Callable[[Incident, Step], Awaitable[None]]] = {
     StepKind.EXAMINE: looking.examine,
+    StepKind.ASK_ALONE: steps.ask_alone,
+    StepKind.JOIN_STORM: steps.join_storm,
     StepKind.ASK_LEAVE: steps.ask_leave,
     StepKind.QUARANTINE: steps.quarantine,
     StepKind.COLLECT_EVIDENCE: steps.collect_evidence,

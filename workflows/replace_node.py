@@ -21,10 +21,11 @@ with workflow.unsafe.imports_passed_through():
     from activities.node import DeepTest, DeepTestResult, NodeActivities, Report
     from checks.model import Verdict
     from workflows import options
+    from workflows.cluster_messages import Answer, Ask, AskKind, SayHolding
     from workflows.cluster_talk import ClusterTalk
     from workflows.decide import bearings
     from workflows.failures import cause_of, kind_of, stop_if_cancelled
-    from workflows.messages import Answer, Ask, AskKind, Replacement, SayHolding, StartReplacement
+    from workflows.messages import Replacement, StartReplacement
     from workflows.operator_view import Line, OperatorView
     from workflows.post import post
     from workflows.tokens import Tokens

@@ -15,7 +15,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities import names
 from activities.errors import ProviderBusy
-from activities.incidents import Joined, JoinJob, StartIncident
+from activities.incidents import Joined, JoinJob, JoinStorm, StartIncident
 from activities.node import Report
 
 
@@ -46,6 +46,16 @@ class TemporalGateway:
             names.job_id(request.cluster, request.job),
             ("node_out", request.node_out),
             f"{request.job}: {request.node_out.node_name} {request.node_out.reason}",
+        )
+
+    async def join_storm(self, request: JoinStorm) -> Joined:
+        """Tell a storm that a node belongs to it, starting the storm when it is not open."""
+        return await self._start_or_signal(
+            names.WORKFLOW_STORM,
+            {"cluster": request.cluster, "member": request.member.model_dump(mode="json")},
+            request.storm_id,
+            ("member", request.member),
+            request.member.reason,
         )
 
     async def ensure_cluster(self, cluster: str) -> Joined:

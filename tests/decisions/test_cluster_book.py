@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -10,9 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from activities.host_memory import Freeze
 from activities.inventory import Node
 from tests.decisions.situations import NOW
-from workflows.decisions import cluster_book as book
+from workflows.cluster_messages import Alone, Answer, Ask, AskKind, ClusterState, Grant, Holding
+from workflows.decisions import cluster_book
+from workflows.decisions import cluster_entries as book
 from workflows.decisions.settings import ClusterSettings
-from workflows.messages import Alone, Answer, Ask, AskKind, ClusterState, Grant, Holding
 
 LIMITS = ClusterSettings()
 SPARES = [
@@ -32,12 +33,12 @@ def ask(node: str, kind: AskKind = AskKind.NODE_OUT, request: str = "", fault: s
     )
 
 
-def judge(state: ClusterState, *asks: Ask, limits: ClusterSettings = LIMITS) -> book.Judgement:
+def judge(state: ClusterState, *asks: Ask, limits: ClusterSettings = LIMITS, at: datetime = NOW) -> cluster_book.Judgement:
     """Judge at a fixed time."""
-    return book.judge_asks(state, list(asks), SPARES, limits, NOW.isoformat())
+    return cluster_book.judge_asks(state, list(asks), SPARES, limits, at.isoformat(), "lab")
 
 
-def only(judged: book.Judgement) -> Answer:
+def only(judged: cluster_book.Judgement) -> Answer:
     """The one answer."""
     ((_, answer),) = judged.answers
     return answer
@@ -65,18 +66,25 @@ def test_a_small_cluster_may_still_have_one_node_out() -> None:
     assert [answer.granted for _, answer in judged.answers] == [True, False]
 
 
-def test_one_fault_on_many_nodes_is_a_storm_and_takes_none_of_the_late_ones_out() -> None:
-    judged = judge(ClusterState(fleet=10), *(ask(f"i-{number}", fault="application") for number in range(6)))
+def test_one_fault_on_many_nodes_is_a_storm_and_takes_none_of_them_out() -> None:
+    judged = judge(ClusterState(fleet=10), *(ask(f"i-{number}") for number in range(6)))
     told = {asker for asker, answer in judged.answers if answer.alone is Alone.STORM}
-    assert told == {f"incident/i-{number}" for number in range(2, 6)}
-    assert len(judged.state.grants) <= LIMITS.max_nodes_out
+    assert told == {f"incident/i-{number}" for number in range(6)}
+    assert len({answer.storm_id for _, answer in judged.answers}) == 1
+    assert not judged.state.grants
+
+
+def test_a_node_that_reports_after_the_storm_was_recognised_belongs_to_it() -> None:
+    state = judge(ClusterState(fleet=10), *(ask(f"i-{number}") for number in range(4))).state
+    late = only(judge(state, ask("i-9"), at=NOW + timedelta(seconds=120)))
+    assert (late.alone, late.storm_id) == (Alone.STORM, state.storms[0].storm_id)
 
 
 def test_nodes_that_queued_before_the_storm_was_recognised_are_told_of_it() -> None:
     none = ClusterSettings(max_nodes_out=0)
-    state = judge(ClusterState(fleet=8), *(ask(f"i-{number}", fault="fabric") for number in range(3)), limits=none).state
+    state = judge(ClusterState(fleet=8), *(ask(f"i-{number}") for number in range(3)), limits=none).state
     assert len(state.queue) == 3
-    judged = judge(state, ask("i-9", fault="fabric"), limits=none)
+    judged = judge(state, ask("i-9"), limits=none)
     assert {answer.alone for _, answer in judged.answers} == {Alone.STORM}
     assert len(judged.answers) == 4
     assert not judged.state.queue

@@ -64,15 +64,18 @@ def test_what_a_dead_job_leaves_in_the_log_closes_the_incident(code: int) -> Non
 def test_an_application_fault_restarts_the_job_and_quarantines_nothing(code: int) -> None:
     """https://github.com/NVIDIA/NVSentinel/pull/1629"""
     what = weighed(xid(code, 4990))
-    assert next_step(situation(what, Verdict.WARN, job="train"), ACTING).kind is StepKind.TELL_JOB
+    assert next_step(situation(what, Verdict.WARN, job="train"), ACTING).kind is StepKind.ASK_ALONE
+    assert next_step(situation(what, Verdict.WARN, job="train", alone=True), ACTING).kind is StepKind.TELL_JOB
     assert next_step(situation(what, Verdict.WARN), ACTING).outcome == "nothing to restart"
 
 
 def test_a_fault_that_shows_on_many_nodes_at_once_pages_once_and_takes_no_node_out() -> None:
     """https://github.com/NVIDIA/NVSentinel/issues/1701"""
-    step = next_step(situation(weighed(xid(79, 4990)), Verdict.CRITICAL, storm="214 of 288 nodes show gpu_lost"), ACTING)
-    assert (step.kind, step.outcome) == (StepKind.CLOSE, "part of a storm")
-    assert step.page
+    event = {"storm": "214 of 288 nodes show gpu_lost", "storm_id": "storm/lab/fleet/20261101T030000"}
+    what = weighed(xid(79, 4990))
+    assert next_step(situation(what, Verdict.CRITICAL, **event), ACTING).kind is StepKind.JOIN_STORM
+    step = next_step(situation(what, Verdict.CRITICAL, storm_joined=True, **event), ACTING)
+    assert (step.kind, step.outcome, step.page) == (StepKind.CLOSE, "part of a storm", "")  # its storm pages, once
 
 
 def test_links_that_train_after_our_reboot_lead_to_the_re_test_never_to_another_reboot() -> None:

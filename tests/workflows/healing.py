@@ -26,9 +26,10 @@ from activities.clients.temporal_gateway import TemporalGateway
 from activities.incidents import StartIncident
 from activities.node import Report
 from workers.connection import PLUGIN
+from workflows.cluster_messages import Overview
 from workflows.decide import DecideActivities
 from workflows.decisions.settings import ClusterSettings, Mode, PolicySettings
-from workflows.messages import IncidentReport, Overview
+from workflows.messages import IncidentReport
 from workflows.registry import WORKFLOWS
 
 TUNED = [
@@ -159,7 +160,7 @@ async def healing(
             folder=folder,
             env=env,
             policy=policy or PolicySettings(mode=Mode.ACT),
-            limits=limits or ClusterSettings(),
+            limits=at_once(limits or ClusterSettings()),
         )
         await one.start_worker()
         await one.gateway.ensure_cluster(one.fleet.cluster)
@@ -168,6 +169,11 @@ async def healing(
             yield one
         finally:
             await one.stop_worker()
+
+
+def at_once(limits: ClusterSettings) -> ClusterSettings:
+    """Clocks stand in these tests: nothing waits for company, unless the test says so."""
+    return limits if "alone_wait_s" in limits.model_fields_set else limits.model_copy(update={"alone_wait_s": 0.0})
 
 
 async def _recovered(one: Healing) -> bool:

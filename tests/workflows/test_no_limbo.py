@@ -14,8 +14,9 @@ from activities.errors import ProviderBusy
 from tests.workflows.healing import Healing, healing
 from tests.workflows.test_trials import APPROVE_REBOOT, reset_to_the_start
 from workflows import options
+from workflows.cluster_messages import AskKind
 from workflows.decisions.settings import Mode, PolicySettings
-from workflows.messages import AskKind, StartReplacement, Word
+from workflows.messages import StartReplacement, Word
 
 
 async def asking(cluster: Healing, alias: str = "node-2") -> object:

@@ -16,8 +16,9 @@ from activities.clients.fake_machine import Cure, FakeFault
 from activities.errors import ProviderBusy
 from checks.model import Action
 from tests.workflows.healing import Healing
+from workflows.cluster_messages import Ask, AskKind
 from workflows.decisions.settings import DEFAULT_LADDERS, Mode, PolicySettings
-from workflows.messages import Ask, AskKind, Word
+from workflows.messages import Word
 
 APPROVE_REBOOT = PolicySettings(mode=Mode.ACT, mode_by_rung={Action.REBOOT_NODE: Mode.APPROVE})
 

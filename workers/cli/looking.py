@@ -14,7 +14,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from activities.inventory import Node
 from activities.names import cluster_id, incident_id
 from workers.connection import RPC_TIMEOUT, TemporalAway
-from workflows.messages import IncidentReport, Overview
+from workflows.cluster_messages import Overview
+from workflows.messages import IncidentReport
 
 AT_ONCE = 16
 """Questions to the server side by side. Hotspare default: a cluster of 1,000 nodes answers in seconds, the server stays free."""

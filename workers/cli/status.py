@@ -14,7 +14,7 @@ from activities.inventory import Node
 from activities.names import ROLE_HEAD, ROLE_SPARE
 from workers.cli.common import ConfigOption, Desk, JsonOption, answering, desk, run_async
 from workers.cli.looking import Look, open_incidents, overview
-from workflows.messages import Overview
+from workflows.cluster_messages import Overview
 
 
 def add_to(app: typer.Typer) -> None:

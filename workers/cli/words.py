@@ -14,7 +14,8 @@ from activities.message import Message
 from activities.names import cluster_id, incident_id
 from workers.cli.common import ConfigOption, Desk, JsonOption, NodeArgument, Refused, answering, desk, person, run_async
 from workers.connection import RPC_TIMEOUT, TemporalAway
-from workflows.messages import FreezeRequest, ThawRequest, Word
+from workflows.cluster_messages import FreezeRequest, ThawRequest
+from workflows.messages import Word
 
 ReasonOption = Annotated[str, typer.Option("--reason", "-r", help="Why; it is written into the story.")]
 StepOption = Annotated[

@@ -1,55 +1,70 @@
 """The books of Cluster: who is out, who repairs, who has which spare; judged in batches, purely.
 
-Limits stop new disruption only. What gives capacity back is never judged, just booked.
+Limits stop new disruption only. What gives capacity back is never judged, just booked (`cluster_entries`).
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from activities.host_memory import Freeze
 from activities.inventory import Node
 from activities.message import Message
+from activities.names import storm_id
+from workflows.cluster_messages import Alone, Answer, Ask, AskKind, ClusterState, Grant, OpenStorm, RepairEnd, SeenFault
+from workflows.decisions import breaker, room
 from workflows.decisions.settings import ClusterSettings
 from workflows.decisions.spares import SpareChoice, choose_spare
-from workflows.messages import Alone, Answer, Ask, AskKind, ClusterState, Grant, Holding, SeenFault
+from workflows.decisions.storms import OFTEN_SHARED, storm_among
 
-SILENT = "silent/"
-"""Begins the request id of a grant that was booked for a holder which did not say what it holds."""
+CAPACITY = (AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
+"""Kinds that begin a disruption, which limits, freezes and the breaker hold back."""
+
+RECENT_LIMIT = 2_000
+"""Faults remembered for storm and breaker, the newest. Hotspare default: keeps the books under 256 KB at 10,000 nodes."""
 
 
 class Judgement(Message):
-    """The books after a batch, and the answers to send: (workflow id, answer)."""
+    """The books after a batch, and the answers to send: (workflow id, answer). `look_again_s` is when time alone changes them."""
 
     state: ClusterState
     answers: list[tuple[str, Answer]] = []
+    look_again_s: float | None = None
 
 
-def judge_asks(state: ClusterState, asks: list[Ask], spares: list[Node], limits: ClusterSettings, now_iso: str) -> Judgement:
-    """Judge the queue first, in its order, then the new asks. Asking again with the same id gets the same grant."""
-    book = _Book(state, spares, limits, datetime.fromisoformat(now_iso))
+def judge_asks(
+    state: ClusterState, asks: list[Ask], spares: list[Node], limits: ClusterSettings, now_iso: str, cluster: str = ""
+) -> Judgement:
+    """Judge what waits and what is new, the greatest impact first. Asking again with the same id gets the same grant."""
+    book = _Book(state, spares, limits, datetime.fromisoformat(now_iso), cluster)
+    book.count_repairs(state.ended)
     queued = {ask.request_id for ask in state.queue}
-    for ask in state.queue:
-        book.judge(ask, new=False)
-    for ask in asks:
-        if ask.request_id in queued:
-            book.repeat_queued(ask)
-        else:
-            book.judge(ask, new=True)
-    book.tell_the_queue_of_storms()
-    return Judgement(state=book.state(), answers=book.answers)
+    repeats = [ask for ask in asks if ask.request_id in queued]
+    fresh = [book.stamped(ask) for ask in asks if ask.request_id not in queued]
+    for ask in fresh:
+        book.remember(ask)
+    book.look_for_bursts([*state.queue, *fresh])
+    new = {ask.request_id for ask in fresh}
+    for ask in sorted([*state.queue, *fresh], key=lambda one: -one.impact):
+        book.judge(ask, new=ask.request_id in new)
+    for ask in repeats:
+        book.repeat_queued(ask)
+    return Judgement(state=book.state(), answers=book.answers, look_again_s=book.look_again_s())
 
 
 class _Book:
-    def __init__(self, state: ClusterState, spares: list[Node], limits: ClusterSettings, now: datetime) -> None:
+    def __init__(self, state: ClusterState, spares: list[Node], limits: ClusterSettings, now: datetime, cluster: str) -> None:
         self._old = state
         self._spares = spares
         self._limits = limits
         self._now = now
+        self._cluster = cluster
+        self._view = state.view.model_copy(update={"nodes": state.fleet})
         self._grants = {grant.request_id: grant for grant in state.grants}
         self._freezes = [freeze for freeze in state.freezes if freeze.until > now]
-        window = timedelta(seconds=limits.storm_window_s)
-        self._recent = [seen for seen in state.recent if now - seen.at <= window]
+        window = timedelta(seconds=max(limits.storm_window_s, limits.breaker_window_s))
+        self._recent = [seen for seen in state.recent if now - seen.at <= window][-RECENT_LIMIT:]
+        self._storms = [one for one in state.storms if now - one.last_seen <= timedelta(seconds=limits.storm_window_s)]
+        self._breaker = breaker.after_time(state.breaker, limits, now)
         self._queue: list[Ask] = []
         self.answers: list[tuple[str, Answer]] = []
 
@@ -60,86 +75,129 @@ class _Book:
                 "freezes": self._freezes,
                 "queue": self._queue,
                 "recent": self._recent,
+                "storms": self._storms,
+                "breaker": self._breaker,
+                "ended": [],
             }
         )
+
+    def look_again_s(self) -> float | None:
+        """Seconds until the youngest ask that waits for company has waited long enough."""
+        waits = [self._wait_left_s(ask) for ask in self._queue]
+        return min((left for left in waits if left > 0), default=None)
+
+    def stamped(self, ask: Ask) -> Ask:
+        return ask.model_copy(update={"asked_at": self._now})
+
+    def remember(self, ask: Ask) -> None:
+        if ask.kind not in (AskKind.NODE_OUT, AskKind.ALONE):
+            return
+        self._recent = [
+            seen for seen in self._recent if (seen.instance_id, seen.fault_class) != (ask.instance_id, ask.fault_class)
+        ]
+        seen = SeenFault(
+            instance_id=ask.instance_id,
+            fault_class=ask.fault_class,
+            at=self._now,
+            code=ask.code,
+            domains=room.domains(ask),
+            job=ask.job,
+        )
+        self._recent.append(seen)
+
+    def count_repairs(self, ended: list[RepairEnd]) -> None:
+        for end in ended:
+            self._breaker = breaker.after_repair(self._breaker, end, self._limits, self._now)
+
+    def look_for_bursts(self, asks: list[Ask]) -> None:
+        """Open storms first: what is part of one event is not a burst of many."""
+        for ask in asks:
+            self._storm(ask)
+        explained = {one.fault_class for one in self._storms} | {"application"}
+        unexplained = [seen for seen in self._recent if seen.fault_class not in explained]
+        self._breaker = breaker.after_faults(self._breaker, unexplained, self._view.nodes, self._limits, self._now)
 
     def judge(self, ask: Ask, *, new: bool) -> None:
         if ask.request_id in self._grants:
             self._answer(ask, self._granted(self._grants[ask.request_id], "granted before"))
             return
-        if new and ask.kind is AskKind.NODE_OUT:
-            self._remember(ask)
-        refusal = self._storm(ask) if new else None
-        if refusal is None and ask.kind is AskKind.SPARE:
+        storm = self._storm(ask)
+        if storm is not None:
+            self._answer(ask, storm)
+            return
+        if ask.kind is AskKind.SPARE:
             self._lease(ask)
             return
-        if refusal is not None:
-            self._answer(ask, refusal)
-            return
-        no_room = self._frozen(ask) or self._no_room(ask)
-        if no_room:
+        why = self._held_back(ask)
+        if why:
             self._queue.append(ask)
             if new:
-                self._answer(ask, Answer(request_id=ask.request_id, kind=ask.kind, granted=False, queued=True, reason=no_room))
+                self._answer(ask, self._queued(ask, why))
             return
-        self._grant(ask, "there is room")
-
-    def tell_the_queue_of_storms(self) -> None:
-        """What is recognised as a storm now was taken for single faults before: those still queued are told too."""
-        waiting, self._queue = self._queue, []
-        for ask in waiting:
-            storm = self._storm(ask)
-            if storm is None:
-                self._queue.append(ask)
-            else:
-                self._answer(ask, storm)
+        self._grant(ask, "there is room" if ask.kind in CAPACITY else "no other node shows it")
 
     def repeat_queued(self, ask: Ask) -> None:
         if any(waiting.request_id == ask.request_id for waiting in self._queue):
-            why = self._frozen(ask) or self._no_room(ask)
-            self._answer(ask, Answer(request_id=ask.request_id, kind=ask.kind, granted=False, queued=True, reason=why))
+            self._answer(ask, self._queued(ask, self._held_back(ask)))
 
-    def _remember(self, ask: Ask) -> None:
-        self._recent = [
-            seen for seen in self._recent if (seen.instance_id, seen.fault_class) != (ask.instance_id, ask.fault_class)
-        ]
-        self._recent.append(SeenFault(instance_id=ask.instance_id, fault_class=ask.fault_class, at=self._now))
+    def _held_back(self, ask: Ask) -> str:
+        """Why a disruption may not begin now, empty when it may."""
+        left = self._wait_left_s(ask)
+        if left > 0:
+            return f"seeing for {left:.0f} s whether other nodes show {ask.fault_class} too"
+        if ask.kind not in CAPACITY:
+            return ""
+        within = room.scopes(ask.instance_id, ask.job, room.domains(ask), ask.pool)
+        return (
+            room.frozen(self._freezes, within)
+            or breaker.refusal(self._breaker, ask.instance_id, self._limits)
+            or room.no_room(ask, self._grants.values(), self._view, self._limits, self._now)
+        )
+
+    def _wait_left_s(self, ask: Ask) -> float:
+        if ask.kind not in (AskKind.NODE_OUT, AskKind.ALONE) or ask.accused or ask.fault_class not in OFTEN_SHARED:
+            return 0.0
+        waited = (self._now - ask.asked_at).total_seconds() if ask.asked_at else 0.0
+        return max(0.0, self._limits.alone_wait_s - waited)
+
+    def _queued(self, ask: Ask, why: str) -> Answer:
+        place = sum(1 for one in self._queue if one.kind is ask.kind and one.impact >= ask.impact)
+        reason = f"{why}; place {place} in the queue by GPUs that wait" if ask.kind in CAPACITY and place > 1 else why
+        return Answer(request_id=ask.request_id, kind=ask.kind, granted=False, queued=True, reason=reason)
 
     def _storm(self, ask: Ask) -> Answer | None:
-        if ask.kind is not AskKind.NODE_OUT:
+        """Return that the fault is part of an event on many nodes, which disrupts none of them."""
+        if ask.kind not in (AskKind.NODE_OUT, AskKind.ALONE) or ask.accused:
             return None
-        nodes = {seen.instance_id for seen in self._recent if seen.fault_class == ask.fault_class}
-        share = 100.0 * len(nodes) / max(1, self._old.fleet)
-        if len(nodes) < self._limits.storm_nodes or share < self._limits.storm_percent:
+        known = self._known_storm(ask)
+        if known is None:
             return None
-        reason = (
-            f"{len(nodes)} of {self._old.fleet} nodes show {ask.fault_class} within {self._limits.storm_window_s:g} s: "
-            "one event, not that many broken nodes"
+        others = [one for one in self._storms if one.storm_id != known.storm_id]
+        self._storms = [*others, known.model_copy(update={"last_seen": self._now})]
+        return Answer(
+            request_id=ask.request_id,
+            kind=ask.kind,
+            granted=False,
+            alone=Alone.STORM,
+            reason=known.reason,
+            storm_id=known.storm_id,
         )
-        return Answer(request_id=ask.request_id, kind=ask.kind, granted=False, alone=Alone.STORM, reason=reason)
 
-    def _frozen(self, ask: Ask) -> str:
-        scopes = {"cluster", f"node:{ask.instance_id}", f"job:{ask.job}", f"domain:{ask.zone}", f"domain:{ask.spine}"}
-        for freeze in self._freezes:
-            if freeze.scope in scopes:
-                until = f"{freeze.until:%Y-%m-%d %H:%M} UTC"
-                return f"{freeze.scope} is frozen until {until} by {freeze.who}: {freeze.why or 'no reason given'}"
-        return ""
-
-    def _no_room(self, ask: Ask) -> str:
-        others = {grant.instance_id for grant in self._grants.values() if grant.kind is ask.kind} - {ask.instance_id}
-        if ask.kind is AskKind.REPAIR_SLOT:
-            limit = self._limits.max_repairs
-            return "" if len(others) < limit else f"{len(others)} nodes are under repair, the limit is {limit}"
-        if ask.accused:
-            return ""
-        percent = max(1, int(self._old.fleet * self._limits.max_percent_out / 100))
-        limit = min(self._limits.max_nodes_out, percent)
-        if len(others) < limit:
-            return ""
-        return (
-            f"{len(others)} nodes are out, the limit is {limit} (at most {self._limits.max_nodes_out} nodes and "
-            f"{self._limits.max_percent_out:g} % of {self._old.fleet})"
+    def _known_storm(self, ask: Ask) -> OpenStorm | None:
+        """Return the open storm that the fault belongs to, opening one where enough nodes show it now."""
+        within = room.scopes(ask.instance_id, ask.job, room.domains(ask), ask.pool)
+        for one in self._storms:
+            if one.fault_class == ask.fault_class and one.scope in within:
+                return one
+        seen = storm_among(self._recent, ask, self._view, self._limits, self._now)
+        if seen is None:
+            return None
+        return OpenStorm(
+            storm_id=storm_id(self._cluster, seen.kind, self._now),
+            fault_class=ask.fault_class,
+            scope=seen.scope,
+            reason=seen.reason,
+            last_seen=self._now,
         )
 
     def _choose(self, ask: Ask) -> SpareChoice:
@@ -154,8 +212,6 @@ class _Book:
         self._grant(ask, choice.reason, choice.spare)
 
     def _grant(self, ask: Ask, reason: str, spare: Node | None = None) -> None:
-        if ask.kind is not AskKind.SPARE:
-            self._supersede(ask)
         grant = Grant(
             request_id=ask.request_id,
             asker=ask.asker,
@@ -164,8 +220,14 @@ class _Book:
             spare_id=spare.instance_id if spare else "",
             granted_at=self._now,
             job=ask.job,
+            domains=room.domains(ask),
+            pool=ask.pool,
         )
-        self._grants[ask.request_id] = grant
+        if ask.kind in CAPACITY:
+            self._supersede(ask)
+            self._breaker = breaker.with_trial(self._breaker, ask.instance_id, self._now)
+        if ask.kind is not AskKind.ALONE:
+            self._grants[ask.request_id] = grant
         answer = self._granted(grant, reason, spare)
         if ask.kind is AskKind.NODE_OUT:
             answer = answer.model_copy(update={"spare_free": self._choose(ask).spare is not None})
@@ -188,52 +250,3 @@ class _Book:
 
     def _answer(self, ask: Ask, answer: Answer) -> None:
         self.answers.append((ask.asker, answer))
-
-
-def give_back(state: ClusterState, request_ids: list[str]) -> ClusterState:
-    """Book capacity that came back, and forget asks that are no longer wanted. Unknown ids change nothing."""
-    gone = set(request_ids)
-    return state.model_copy(
-        update={
-            "grants": [grant for grant in state.grants if grant.request_id not in gone],
-            "queue": [ask for ask in state.queue if ask.request_id not in gone],
-        }
-    )
-
-
-def book_holding(state: ClusterState, holding: Holding) -> ClusterState:
-    """Book what a holder says it holds. Its word stands: it is the one who knows."""
-    mine = [grant for grant in state.grants if not (grant.asker == holding.asker and grant.request_id.startswith(SILENT))]
-    known = {grant.request_id for grant in mine}
-    return state.model_copy(update={"grants": [*mine, *(grant for grant in holding.grants if grant.request_id not in known)]})
-
-
-def book_silent(state: ClusterState, holders: list[str], now: datetime) -> ClusterState:
-    """Count the node of a holder that is there but does not answer as out: too careful rather than too many."""
-    grants = [
-        Grant(
-            request_id=f"{SILENT}{holder}",
-            asker=holder,
-            kind=AskKind.NODE_OUT,
-            instance_id=holder.rpartition("/")[2],
-            granted_at=now,
-        )
-        for holder in holders
-    ]
-    return state.model_copy(update={"grants": [*state.grants, *grants]})
-
-
-def release_gone(state: ClusterState, gone: list[Grant], leased: set[str]) -> ClusterState:
-    """Book off what holders that have ended held. A spare that still carries a lease tag is suspect: it stays booked."""
-    free = [grant.request_id for grant in gone if grant.kind is not AskKind.SPARE or grant.spare_id not in leased]
-    return give_back(state, free)
-
-
-def freeze(state: ClusterState, asked: Freeze) -> ClusterState:
-    """Book a freeze; a second one of the same scope replaces the first."""
-    return state.model_copy(update={"freezes": [*(one for one in state.freezes if one.scope != asked.scope), asked]})
-
-
-def thaw(state: ClusterState, scope: str) -> ClusterState:
-    """End a freeze."""
-    return state.model_copy(update={"freezes": [one for one in state.freezes if one.scope != scope]})

@@ -41,7 +41,8 @@ class Spare(StrEnum):
 class Facts(Message):
     """The state of one incident. Absent evidence is None, never a default that looks like health.
 
-    `incident` is the workflow id, which the node's next incident shares; `run` names this incident alone.
+    `incident` is the workflow id, which the node's next incident shares; `run` names this incident alone. `gpus_waiting` are the
+    GPUs of the job that holds the node; `gpu_hours_at_stake` is what it would lose back to its last checkpoint if stopped now.
     """
 
     cluster: str
@@ -58,11 +59,16 @@ class Facts(Message):
     fault_gone: bool = False
     quarantine_room: bool = False
     quarantined: bool = False
+    alone: bool = False
     storm: str = ""
+    storm_id: str = ""
+    storm_joined: bool = False
     refused: str = ""
     evidence_taken: bool = False
     job: str = ""
     job_running: bool = False
+    gpus_waiting: int = 0
+    gpu_hours_at_stake: float = 0.0
     job_told: bool = False
     job_answered: bool = False
     job_done: bool = False
@@ -94,6 +100,8 @@ class StepKind(StrEnum):
     """Every step that an incident can take next."""
 
     EXAMINE = "examine"
+    ASK_ALONE = "ask whether it is alone"
+    JOIN_STORM = "join the storm"
     ASK_LEAVE = "ask leave to quarantine"
     QUARANTINE = "quarantine"
     COLLECT_EVIDENCE = "collect evidence"

@@ -14,16 +14,28 @@ def passes(verdict: Verdict | None) -> bool:
     return verdict in (Verdict.OK, Verdict.WARN)
 
 
-def mode_of(rung: Action, policy: PolicySettings) -> Mode:
-    """Return the mode of a rung: its own, else the cluster's."""
-    return policy.mode_by_rung.get(rung, policy.mode)
+def mode_of(rung: Action, policy: PolicySettings, fault_class: str) -> Mode:
+    """Return the mode of a rung for a fault class: what was promoted for that class, else the rung's own, else the cluster's."""
+    promoted = policy.mode_by_class.get(fault_class, {})
+    return promoted.get(rung, policy.mode_by_rung.get(rung, policy.mode))
 
 
 def gate(rung: Action, facts: Facts, policy: PolicySettings) -> Step | None:
-    """Ask a person first where the mode of this rung says so."""
-    if mode_of(rung, policy) is Mode.ACT or rung in facts.approved:
+    """Ask a person first where the mode of this rung says so, or where more is at stake than may be risked alone."""
+    if rung in facts.approved:
         return None
-    return ask(facts, policy, f"{rung.value}: this rung needs a person's approval", f"approve {rung.value}", rung)
+    if mode_of(rung, policy, class_of(facts)) is not Mode.ACT:
+        return ask(facts, policy, f"{rung.value}: this rung needs a person's approval", f"approve {rung.value}", rung)
+    limit = policy.ask_above_gpu_hours
+    if facts.job_running and 0 < limit < facts.gpu_hours_at_stake:
+        why = f"{rung.value}: stopping {facts.job} now loses {facts.gpu_hours_at_stake:.0f} GPU-hours, more than {limit:g}"
+        return ask(facts, policy, why, f"approve {rung.value}", rung)
+    return None
+
+
+def class_of(facts: Facts) -> str:
+    """The fault class of the present diagnosis, empty without one."""
+    return facts.opinion.fault_class if facts.opinion else ""
 
 
 def ask(facts: Facts, policy: PolicySettings, why: str, page: str, rung: Action | None = None) -> Step:

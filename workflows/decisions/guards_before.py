@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from checks.model import Action, Verdict
 from workflows.decisions.facts import Facts, Step, StepKind
-from workflows.decisions.gates import ask, gate, job_end, mode_of, page_and_close
+from workflows.decisions.gates import ask, class_of, gate, job_end, mode_of, page_and_close
 from workflows.decisions.guards_repair import await_job, close
 from workflows.decisions.ladder import Rungs
 from workflows.decisions.settings import Mode, PolicySettings
@@ -77,13 +77,33 @@ def only_observe(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | N
     if facts.disrupted or (facts.quarantined and not facts.inherited):
         return None
     assert facts.opinion
-    if facts.opinion.action in JOB_ONLY and mode_of(Action.RESTART_JOB, policy) is Mode.OBSERVE:
+    if facts.opinion.action in JOB_ONLY and mode_of(Action.RESTART_JOB, policy, class_of(facts)) is Mode.OBSERVE:
         told = f"observe mode: would restart the job {facts.job or '(none found)'} after a burn-in"
     elif rungs.observed and not rungs.left:
         told = f"observe mode: would quarantine {facts.node.name} and try {', then '.join(rung.value for rung in rungs.observed)}"
     else:
         return None
     return Step(kind=StepKind.CLOSE, outcome="observed", because=[told, *facts.opinion.because])
+
+
+def opted_out(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    """A node whose owner wants it left alone is looked at and told of, nothing more. What was begun is ended."""
+    if not facts.node.opt_out or facts.quarantined or facts.disrupted or facts.job_told:
+        return None
+    why = f"{facts.node.name} has opted out ({facts.node.opt_out}): nothing was done to it"
+    return page_and_close(facts, why, "left alone")
+
+
+def part_of_a_storm(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    """One event that shows on many nodes is answered once, by its storm; no node is disrupted for it."""
+    if not facts.storm or facts.job_told or facts.disrupted:
+        return None
+    if not facts.storm_id:
+        return page_and_close(facts, facts.storm, "part of a storm", "one event shows on many nodes: no node is disrupted for it")
+    if not facts.storm_joined:
+        return Step(kind=StepKind.JOIN_STORM, because=[facts.storm])
+    because = [facts.storm, f"{facts.storm_id} answers for all of them; no node is disrupted for it"]
+    return Step(kind=StepKind.CLOSE, outcome="part of a storm", because=because)
 
 
 def for_people(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
@@ -100,6 +120,10 @@ def restart_the_job(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step 
         return None
     if not facts.job:
         return Step(kind=StepKind.CLOSE, outcome="nothing to restart", because=[*facts.opinion.because, "no job holds this node"])
+    if not facts.job_told and not facts.alone and class_of(facts) == "application":
+        return Step(
+            kind=StepKind.ASK_ALONE, because=["a job that crashes shows on all its nodes: ask whether others show it too"]
+        )
     if not facts.job_told:
         return gate(Action.RESTART_JOB, facts, policy) or Step(
             kind=StepKind.TELL_JOB,
@@ -113,8 +137,6 @@ def restart_the_job(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step 
 def quarantine(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     if facts.back_in_service or (facts.quarantined and (facts.quarantine_room or not facts.inherited)):
         return None
-    if facts.storm:
-        return page_and_close(facts, facts.storm, "part of a storm", "one event shows on many nodes: no node is disrupted for it")
     if facts.refused:
         return page_and_close(facts, facts.refused, "escalated", "the node was left in service")
     if not facts.quarantine_room:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from activities.host_memory import RungAttempt
 from checks.model import Action
 from workflows.decisions.facts import Facts
-from workflows.decisions.gates import mode_of
+from workflows.decisions.gates import class_of, mode_of
 from workflows.decisions.settings import Mode, PolicySettings
 
 DISRUPTIVE = (Action.RESET_GPU, Action.REBOOT_NODE, Action.POWER_CYCLE)
@@ -35,9 +35,9 @@ def rungs_for(facts: Facts, policy: PolicySettings) -> Rungs:
     observed: list[Action] = []
     for rung in _ladder(facts, policy):
         reason = _why_not(rung, facts, policy)
-        if not reason and mode_of(rung, policy) is Mode.OBSERVE:
+        if not reason and mode_of(rung, policy, class_of(facts)) is Mode.OBSERVE:
             observed.append(rung)
-            reason = "its mode is observe: switch it on in policy.mode_by_rung"
+            reason = f"its mode is observe: hotspare promote --class {class_of(facts)} --rung {rung.value} --to approve"
         if reason:
             refused.append(f"{rung.value}: {reason}")
         else:

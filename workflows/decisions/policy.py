@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from workflows.decisions import guards_before as before
 from workflows.decisions import guards_repair as repair
-from workflows.decisions.facts import Facts, Step
+from workflows.decisions.facts import Facts, Step, StepKind
 from workflows.decisions.ladder import Rungs, rungs_for
 from workflows.decisions.settings import PolicySettings
 
@@ -24,6 +24,8 @@ RUNBOOK: tuple[Guard, ...] = (
     before.left_by_earlier,
     before.nothing_wrong,
     before.only_observe,
+    before.opted_out,
+    before.part_of_a_storm,
     before.only_we_cannot_reach_it,
     before.for_people,
     before.restart_the_job,
@@ -44,12 +46,24 @@ RUNBOOK: tuple[Guard, ...] = (
 
 def next_step(facts: Facts, policy: PolicySettings) -> Step:
     """Return the incident's next step and why."""
+    policy = policy.for_pool(facts.node.pool_name())
     rungs = rungs_for(facts, policy)
     for guard in RUNBOOK:
         step = guard(facts, policy, rungs)
         if step is not None:
-            return step.model_copy(update={"policy_hash": policy_hash(policy)})
+            return with_plan(step, rungs).model_copy(update={"policy_hash": policy_hash(policy)})
     raise AssertionError("the last guard always answers")
+
+
+def with_plan(step: Step, rungs: Rungs) -> Step:
+    """Add to a question for approval what would follow, and what else a person can say."""
+    if step.kind is not StepKind.ASK_PERSON or step.rung is None:
+        return step
+    after = [rung.value for rung in rungs.left if rung is not step.rung]
+    plan = f"plan: {step.rung.value}, and where it does not help {', then '.join(after) or 'a person'}"
+    others = "instead of approve: skip leaves this rung out, escalate takes the next one, take-over makes the node yours"
+    unanswered = "unanswered, the quarantine stays and nothing is disrupted"
+    return step.model_copy(update={"because": [*step.because, plan, others, unanswered]})
 
 
 def policy_hash(policy: PolicySettings) -> str:

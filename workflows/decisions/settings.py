@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Any, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from activities.settings import Section
 from checks.model import Action
+from workflows.decisions.windows import Window
 
 
 class Mode(StrEnum):
@@ -46,6 +48,17 @@ class PolicySettings(Section):
 
     mode: Mode = Field(Mode.OBSERVE, description="Mode of the cluster. Hotspare default: a new cluster only observes")
     mode_by_rung: dict[Action, Mode] = Field({}, description="Mode of single rungs, over `mode`")
+    mode_by_class: dict[str, dict[Action, Mode]] = Field(
+        {}, description="Mode of single rungs for one fault class, over `mode_by_rung`; `hotspare promote` writes it"
+    )
+    ask_above_gpu_hours: float = Field(
+        0.0,
+        description="In act mode too, ask before a running job loses more GPU-hours than this; 0: never. Hotspare default: a "
+        "node with a confirmed fault takes its job down sooner or later",
+    )
+    pools: dict[str, dict[str, Any]] = Field(
+        {}, description="Settings of this table for one pool (the tag hotspare:pool, else the instance type), over the others"
+    )
     ladders: dict[str, list[Action]] = Field(DEFAULT_LADDERS, description="Rungs per fault class, first to last")
     ladders_by_code: dict[str, list[Action]] = Field(
         {}, description='Rungs for single codes, such as "xid:79", over the fault class'
@@ -92,6 +105,22 @@ class PolicySettings(Section):
     )
     confirm_attempts: int = Field(3, description="Probes of an unreadable node before it counts as unreachable. Hotspare default")
 
+    @model_validator(mode="after")
+    def _pools_are_readable(self) -> Self:
+        for pool in self.pools:
+            self.for_pool(pool)
+        return self
+
+    def for_pool(self, pool: str) -> PolicySettings:
+        """Return the policy as it is for one pool. Raises ValueError where what is set for it cannot be read."""
+        changed = self.pools.get(pool)
+        if changed is None:
+            return self
+        if "pools" in changed:
+            raise ValueError(f"policy.pools.{pool}: a pool has no pools")
+        rest = self.model_dump(exclude={"pools"})
+        return PolicySettings.model_validate({**rest, **changed})
+
 
 class ClusterSettings(Section):
     """Limits that hold for the whole cluster."""
@@ -103,10 +132,53 @@ class ClusterSettings(Section):
     max_repairs: int = Field(
         2, description="Most disruptive steps at once. Hotspare default: one rack is never rebooted together"
     )
+    max_nodes_out_per_domain: int = Field(
+        2, description="Most nodes out per zone, placement group or rack. Hotspare default: as in the whole cluster"
+    )
+    max_percent_out_per_domain: float = Field(
+        50.0, description="Most nodes out per domain, per cent, but at least one. Hotspare default: half a rack still serves"
+    )
+    max_nodes_out_per_job: int = Field(
+        2, description="Most nodes out per job. Hotspare default: a job that loses more at once is a case for a person"
+    )
+    min_usable: dict[str, int] = Field(
+        {}, description="Fewest usable nodes per pool (the tag hotspare:pool, else the instance type)"
+    )
+    windows: list[Window] = Field([], description="Maintenance windows, in which disruption is allowed; none: always")
+    alone_wait_s: float = Field(
+        5.0,
+        description="Before a fault of a kind that is often shared (application, link, fabric) is taken for one node's own. "
+        "Hotspare default: log lines of one event reach all watchers within seconds",
+    )
+    breaker_nodes: int = Field(
+        8, description="So many nodes with faults of any kind within the window open the breaker. Hotspare default"
+    )
+    breaker_percent: float = Field(
+        10.0, description="And at least this share of the cluster. Hotspare default: half of what may be out, at twice the pace"
+    )
+    breaker_window_s: float = Field(
+        600.0, description="Window of the breaker. Hotspare default: as long as two sweeps, so that slow bursts count too"
+    )
+    breaker_open_s: float = Field(
+        900.0, description="How long the breaker stays open before one node is tried. Hotspare default: a person looks first"
+    )
+    breaker_failed_repairs: int = Field(
+        3, description="Repairs in a row that did not help open the breaker; 0: never. Hotspare default"
+    )
+    breaker_failures_window_h: float = Field(
+        6.0, description="Repairs that did not help count for so many hours. Hotspare default: about a dozen slow repairs"
+    )
     storm_nodes: int = Field(
         4, description="So many nodes with one kind of fault within the window are one storm. Hotspare default"
     )
     storm_percent: float = Field(30.0, description="And at least this share of the cluster. Hotspare default")
+    storm_domain_nodes: int = Field(
+        3,
+        description="So many nodes of one zone, placement group or rack with one link-like fault are one event. Hotspare default",
+    )
+    storm_domain_percent: float = Field(
+        50.0, description="And at least this share of that domain. Hotspare default: half of what hangs on one switch"
+    )
     storm_window_s: float = Field(
         180.0, description="Window of the storm question. Source: NVSentinel, events within 180 s are one burst"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from activities.inventory import Node
 from activities.message import Message
 from activities.names import FATE_RETIRED, ROLE_SPARE
-from workflows.messages import Ask
+from workflows.cluster_messages import Ask
 
 
 class SpareChoice(Message):

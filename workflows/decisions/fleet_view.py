@@ -1,0 +1,23 @@
+"""What the limits must know of the fleet, counted from the inventory."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from activities.inventory import Node
+from activities.names import FATE_RETIRED, FATE_WITH_PERSON
+from workflows.cluster_messages import FleetView
+
+
+def fleet_view(nodes: list[Node]) -> FleetView:
+    """Count nodes per failure domain, usable ones per pool, and list who opted out.
+
+    Usable is what runs and nobody has given up. A node in quarantine counts as usable here: its grant is subtracted.
+    """
+    usable = [node for node in nodes if node.state == "running" and node.fate not in (FATE_RETIRED, FATE_WITH_PERSON)]
+    return FleetView(
+        nodes=len(nodes),
+        domains=dict(Counter(place for node in nodes for place in node.domains())),
+        pools=dict(Counter(node.pool_name() for node in usable)),
+        opted_out={node.instance_id: node.opt_out for node in nodes if node.opt_out},
+    )

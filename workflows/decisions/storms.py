@@ -1,0 +1,70 @@
+"""Is a fault one node's own, or part of an event that shows on many? What is part of one disrupts no node.
+
+A job that crashed shows on every node of the job, a switch on every node behind it, a bad image or driver on the whole fleet.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from activities.message import Message
+from workflows.cluster_messages import Ask, FleetView, SeenFault
+from workflows.decisions.room import domains
+from workflows.decisions.settings import ClusterSettings
+
+OFTEN_SHARED = frozenset({"application", "link", "fabric", "unreachable"})
+"""Fault classes that are looked at for a moment before they are taken for one node's own."""
+
+ALL_BEHIND_ONE_SWITCH = frozenset({"link", "fabric", "unreachable"})
+"""Fault classes that a switch, a rack or a zone gives to every node behind it."""
+
+
+class StormSeen(Message):
+    """One event on many nodes. `kind` is application, fabric or fleet; `scope` bounds who belongs to it, as in a freeze."""
+
+    kind: str
+    scope: str
+    reason: str
+
+
+def storm_among(recent: list[SeenFault], ask: Ask, view: FleetView, limits: ClusterSettings, now: datetime) -> StormSeen | None:
+    """Return the event that the fault of `ask` belongs to, judged by who else reported the same class within the window."""
+    since = now - timedelta(seconds=limits.storm_window_s)
+    alike = [seen for seen in recent if seen.fault_class == ask.fault_class and seen.at >= since]
+    return _of_the_job(alike, ask, limits) or _of_a_domain(alike, ask, view, limits) or _of_the_fleet(alike, ask, view, limits)
+
+
+def _of_the_job(alike: list[SeenFault], ask: Ask, limits: ClusterSettings) -> StormSeen | None:
+    nodes = {seen.instance_id for seen in alike if ask.job and seen.job == ask.job}
+    if ask.fault_class != "application" or len(nodes) < limits.storm_nodes:
+        return None
+    reason = f"{len(nodes)} nodes of job {ask.job} show application faults{_within(limits)}: the job crashed, not its nodes"
+    return StormSeen(kind="application", scope=f"job:{ask.job}", reason=reason)
+
+
+def _of_a_domain(alike: list[SeenFault], ask: Ask, view: FleetView, limits: ClusterSettings) -> StormSeen | None:
+    """The smallest domain that explains it: rack before placement group before zone."""
+    if ask.fault_class not in ALL_BEHIND_ONE_SWITCH:
+        return None
+    for place in reversed(domains(ask)):
+        nodes = {seen.instance_id for seen in alike if place in seen.domains}
+        share = 100.0 * len(nodes) / max(1, view.domains.get(place, view.nodes))
+        if len(nodes) >= limits.storm_domain_nodes and share >= limits.storm_domain_percent:
+            what = f"{len(nodes)} of {view.domains.get(place, view.nodes)} nodes of {place} show {ask.fault_class}"
+            return StormSeen(
+                kind="fabric", scope=place, reason=f"{what}{_within(limits)}: what they share is in question, not that many nodes"
+            )
+    return None
+
+
+def _of_the_fleet(alike: list[SeenFault], ask: Ask, view: FleetView, limits: ClusterSettings) -> StormSeen | None:
+    nodes = {seen.instance_id for seen in alike}
+    share = 100.0 * len(nodes) / max(1, view.nodes)
+    if len(nodes) < limits.storm_nodes or share < limits.storm_percent:
+        return None
+    what = f"{len(nodes)} of {view.nodes} nodes show {ask.fault_class}"
+    return StormSeen(kind="fleet", scope="cluster", reason=f"{what}{_within(limits)}: one event, not that many broken nodes")
+
+
+def _within(limits: ClusterSettings) -> str:
+    return f" within {limits.storm_window_s:g} s"
