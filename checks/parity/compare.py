@@ -121,8 +121,7 @@ def _judge(
         if reference is None and len(votes) > 1:
             undecided.append(f"{FACTS[name]}: {_spread(votes)}; no value has a majority, so nobody is accused")
         elif reference is not None and reference != fact.value:
-            others = sum(votes.values()) - (1 if own_vote else 0)
-            of = f"on {votes[reference]} of its {others} peers"
+            of = _of(votes[reference], sum(votes.values()) - (1 if own_vote else 0))
             differences.setdefault(name, Difference(name, fact.value, reference, of))
     return Parity(tuple(differences.values()), tuple(unread), tuple(undecided), peers)
 
@@ -144,6 +143,13 @@ def _reference(votes: Votes) -> Optional[str]:
     most = votes[ranked[0]]
     second = votes[ranked[1]] if len(ranked) > 1 else 0
     return ranked[0] if 2 * most > sum(votes.values()) or (most >= ENOUGH and most > second) else None
+
+
+def _of(agree: int, peers: int) -> str:
+    """Say whose value it is. Peers that could not be read are not counted."""
+    if agree < peers:
+        return f"on {agree} of its {peers} peers"
+    return f"on all {peers} of its peers" if peers > 1 else "on its one peer"
 
 
 def _spread(votes: Votes) -> str:

@@ -47,7 +47,7 @@ def test_every_fact_can_tell_one_node_from_its_peers(fact: str) -> None:
     most, one = node(**{fact: "as most"}), node(**{fact: "otherwise"})
     found = compare(fleet(most, one, most, most))
     assert accused(found) == {"node-2": [fact]}
-    assert found["node-2"].differences[0].words == f"{FACTS[fact]} otherwise here, as most on 3 of its 3 peers"
+    assert found["node-2"].differences[0].words == f"{FACTS[fact]} otherwise here, as most on all 3 of its peers"
 
 
 def test_of_two_halves_neither_is_accused_and_both_are_told() -> None:

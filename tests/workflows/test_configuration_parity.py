@@ -29,7 +29,7 @@ async def test_a_spare_with_another_driver_never_joins_and_the_page_says_why(tmp
         fleet.machine("spare-1").driver = OLDER
         fleet.inject("node-3", FakeFault(xid=64, cure=Cure.NEVER))
         await cluster.report("node-3", xid=64)
-        await cluster.until(lambda: _paged(cluster, f"driver {OLDER} here, 580.95.05 on 3 of its 3 peers"))
+        await cluster.until(lambda: _paged(cluster, f"driver {OLDER} here, 580.95.05 on all 3 of its peers"))
         assert "spare-1" not in fleet.job.nodes
         assert fleet.count("start", "spare-1") == 0  # not even a load test
         assert names.TAG_REPLACES not in cluster.tags("spare-1")
@@ -74,7 +74,7 @@ async def test_a_sweep_tells_once_who_differs_and_does_nothing_to_it(no_spares: 
     fleet = no_spares.fleet
     fleet.machine("node-2").driver = OLDER
     first, second = await swept(no_spares, "sweep-1"), await swept(no_spares, "sweep-2")
-    words = f"Fabric Manager {OLDER} here, 580.95.05 on 3 of its 3 peers"
+    words = f"Fabric Manager {OLDER} here, 580.95.05 on all 3 of its peers"
     assert first.differing == second.differing
     assert len(first.differing) == 1
     assert first.differing[0].startswith("node-2: driver")
