@@ -43,8 +43,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         overrides=overrides,
     )
     report = probe(Host(), options)
-    json.dump(report.to_json(), sys.stdout, separators=(",", ":"))
-    sys.stdout.write("\n")
+    # Not `dump`: that encodes in Python, `dumps` in C.
+    sys.stdout.write(json.dumps(report.to_json(), separators=(",", ":")) + "\n")
     return report.verdict.exit_status
 
 
