@@ -18,6 +18,7 @@ class InstanceView(Message):
     zone: str = ""
     placement_group: str = ""
     image_id: str = ""
+    capacity_reservation: str = ""
     private_ip: str = ""
     private_dns: str = ""
     tags: dict[str, str] = {}

@@ -1,172 +1,374 @@
-"""Gathers the evidence bundle of an incident: one tar.gz of what a node says before anything is done to it, secrets taken out."""
+"""The evidence bundle of an incident: all that a node says, and is said of it, before anything is done to it.
+
+One bundle for each incident and token, however often it is asked for. It is kept also when the node dies half-way, and says then
+what is missing; an attempt that dies itself leaves what it has read to the next one.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import io
+import logging
 import os
-import re
-import tarfile
-import time
+import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from activities.clock import Clock, beat
-from activities.errors import CapabilityMissing, DeadlinePassed, NodeUnreachable
-from activities.node_access import NodeAccess
+from temporalio import activity
 
-ITEM_LIMIT = 4_000_000
-"""Characters kept of one item, from its end. Hotspare default: of a kernel ring buffer of 1 to 16 MB the end matters."""
+from activities.clock import Clock, SystemClock, beat
+from activities.ec2_messages import Ec2Client, InstanceStatus, InstanceView
+from activities.errors import CapabilityMissing, HotspareError, PreconditionFailed, as_application_error
+from activities.evidence_bundle import Bundle, pack, unpack
+from activities.evidence_case import CaseFacts, fault_lines, support_case
+from activities.evidence_gathering import Aside, NodeReader, nvml_is_unsafe
+from activities.evidence_parts import DMESG, JOURNAL, PROBE, SUPPORT_CASE, Part, PartState, head_parts, node_parts
+from activities.evidence_redaction import Redactor
+from activities.evidence_spool import Spool
+from activities.evidence_store import EvidenceStore, StoredBundle, bundle_name
+from activities.host_memory import HostMemory, HostRecord
+from activities.jobs.protocol import JobAdapter, JobStatus
+from activities.node_access import AccessTo, NodeAccess
+from activities.node_messages import CollectEvidence, EvidenceBundle
+from activities.node_words import LINE_LIMIT
+from activities.probing import Probe, ProbeAnswer, ProbeCrashed, ProbeWish
+from activities.settings import AccessSettings, EvidenceSettings, StoreSettings
+from checks.model import Verdict
 
-ITEM_DEADLINE_S = 20.0
-"""Seconds for one item. Hotspare default: `nvidia-smi -q` on 8 GPUs takes 2 to 5 s, and hangs on a broken one."""
+logger = logging.getLogger(__name__)
 
+CLOCK_MARGIN = timedelta(minutes=10)
+"""How much earlier than the last incident's end the journal is read. Hotspare default: clocks differ, lines are few."""
 
-@dataclass(frozen=True)
-class Item:
-    """One file of the bundle: the command whose output it is. Items that touch NVML are left out after XID 79, 119 or 120."""
+ASIDE_S = 5.0
+"""Seconds that what is asked beside the node may take longer than the node. Hotspare default: it had the node's time already."""
 
-    name: str
-    command: Sequence[str]
-    nvml: bool = False
-
-
-ITEMS = (
-    Item("dmesg.txt", ("dmesg",)),
-    Item("uptime.txt", ("uptime",)),
-    Item("uname.txt", ("uname", "-a")),
-    Item("fabric-manager.txt", ("journalctl", "-u", "nvidia-fabricmanager", "-n", "500", "--no-pager")),
-    Item("pci.txt", ("lspci", "-nn", "-d", "10de:")),
-    Item("processes.txt", ("ps", "-eo", "pid,stat,lstart,comm", "--sort", "pid")),
-    Item("nvidia-smi.txt", ("nvidia-smi", "-q"), nvml=True),
-)
-"""What is gathered beside the probe's own answer. Arguments of processes are left out: secrets travel in them."""
-
-_SECRETS = (
-    (
-        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
-        "[private key taken out]",
-    ),
-    (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), "[AWS key id taken out]"),
-    (re.compile(r"(?i)(authorization:\s*\w+\s+)\S+"), r"\1[taken out]"),
-    (
-        re.compile(
-            r"(?i)\b([\w-]*(?:password|passwd|secret|token|api_?key|access_?key)[\w-]*\s*[=:]\s*)(\"[^\"]*\"|'[^']*'|\S+)"
-        ),
-        r"\1[taken out]",
-    ),
-    (re.compile(r"(\w+://[^/\s:@]+:)[^@\s]+@"), r"\1[taken out]@"),
-)
-
-
-def redact(text: str) -> str:
-    """Take out what looks like a secret: private keys, AWS key ids, authorization headers, `token=...`, passwords in URLs."""
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
-    return text
+TOLD = 3
+"""Missing parts that are told in the incident's story with their reason; the rest is in the manifest. Hotspare default."""
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """What could be had, by file name, and what could not, with the reason."""
+class EvidenceSources:
+    """Where evidence comes from. `head` gives the access to the job's head node, None where there is none."""
 
-    files: dict[str, str]
-    missing: list[str]
-
-
-def gather(
-    access: NodeAccess, probe: Callable[[], str], sudo: Sequence[str], no_nvml: bool, deadline_s: float, clock: Clock
-) -> Gathered:
-    """Collect every item within `deadline_s`; what fails or comes too late is named instead."""
-    until = clock.now() + deadline_s
-    gathered = Gathered({}, [])
-
-    def attempt(name: str, read: Callable[[], str]) -> None:
-        beat(f"evidence: {name}")
-        try:
-            gathered.files[name] = redact(read())
-        except (NodeUnreachable, DeadlinePassed, CapabilityMissing) as error:
-            gathered.missing.append(f"{name}: {error}")
-
-    attempt("probe.json", probe)
-    for item in ITEMS:
-        left_s = until - clock.now()
-        if item.nvml and no_nvml:
-            gathered.missing.append(f"{item.name}: NVML is not touched after XID 79, 119 or 120 in this boot")
-        elif left_s <= 0:
-            gathered.missing.append(f"{item.name}: no time left of {deadline_s:.0f} s")
-        else:
-            command, limit_s = [*sudo, *item.command], min(ITEM_DEADLINE_S, left_s)
-            attempt(item.name, lambda command=command, limit_s=limit_s: _output(access, command, limit_s))  # type: ignore[misc]
-    return gathered
+    access_to: AccessTo
+    probe: Probe
+    memory: HostMemory
+    ec2: Ec2Client
+    jobs: JobAdapter
+    head: Callable[[], NodeAccess] | None = None
 
 
-def _output(access: NodeAccess, command: list[str], deadline_s: float) -> str:
-    answer = access.run(command, deadline_s, ITEM_LIMIT)
-    text = answer.stdout + (f"\n[stderr]\n{answer.stderr}" if answer.stderr.strip() else "")
-    if answer.exit_status == 127 and not answer.stdout:
-        raise CapabilityMissing(f"no such command on the node: {command[0]}")
-    return text if answer.exit_status == 0 else f"{text}\n[exit status {answer.exit_status}]\n"
+@dataclass
+class _Found:
+    """What the looks beside the node found, for the text of the support case and the paths of logs."""
+
+    view: InstanceView | None = None
+    status: InstanceStatus | None = None
+    job: JobStatus | None = None
+    record: HostRecord | None = None
+    answer: ProbeAnswer | None = None
 
 
-@dataclass(frozen=True)
-class Bundle:
-    """A bundle on disk. `missing` also names items that the size limit shortened."""
+@dataclass
+class _Taking:
+    """One bundle while it is gathered."""
 
-    path: Path
-    sha256: str
-    size_bytes: int
-    items: list[str]
-    missing: list[str]
+    request: CollectEvidence
+    redactor: Redactor
+    spool: Spool
+    began: datetime
+    found: _Found = field(default_factory=_Found)
+    parts: dict[str, Part] = field(default_factory=dict)
 
-
-def write_bundle(gathered: Gathered, path: Path, limit_bytes: int) -> Bundle:
-    """Write the bundle as one file that is there whole or not at all; items lose their beginning to fit the limit."""
-    files, missing = dict(gathered.files), list(gathered.missing)
-    content = _packed({**files, "missing.txt": "\n".join(missing) + "\n"})
-    while len(content) > limit_bytes and files:
-        largest = max(files, key=lambda name: len(files[name]))
-        files[largest] = files[largest][len(files[largest]) // 2 + 1 :]
-        missing = [line for line in missing if not line.startswith(f"{largest}: shortened")]
-        missing.append(
-            f"{largest}: shortened to its last {len(files[largest])} characters by the size limit of {limit_bytes} bytes"
+    def take(self, part: Part) -> Part:
+        """Add a part, cleaned."""
+        cleaned = self.redactor.clean(part.text)
+        part = replace(
+            part,
+            text=cleaned.text,
+            why=self.redactor.clean(part.why).text,
+            secrets=part.secrets + cleaned.secrets,
+            serials=part.serials + cleaned.serials,
         )
-        if not files[largest]:
-            del files[largest]
-        content = _packed({**files, "missing.txt": "\n".join(missing) + "\n"})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
-    with part.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    return read_bundle(path)
+        self.parts[part.name] = part
+        if part.held:
+            self.spool.keep(part)
+        return part
+
+    def mark_boards(self) -> None:
+        """Look again for serial numbers: one that a late part named may stand in an early one."""
+        for part in list(self.parts.values()):
+            marked = self.redactor.mark(part.text)
+            why = self.redactor.mark(part.why).text
+            self.parts[part.name] = replace(part, text=marked.text, why=why, serials=part.serials + marked.serials)
 
 
-def read_bundle(path: Path) -> Bundle:
-    """Describe a bundle that was written before."""
-    content = path.read_bytes()
-    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        items = sorted(name for name in archive.getnames() if name != "missing.txt")
-        listed = archive.extractfile("missing.txt")
-        missing = listed.read().decode().splitlines() if listed else []
-    return Bundle(path, hashlib.sha256(content).hexdigest(), len(content), items, [line for line in missing if line])
+class EvidenceCollector:
+    """Gathers, cleans, packs and keeps bundles. `refuge` takes those that `store` does not take."""
+
+    def __init__(
+        self,
+        sources: EvidenceSources,
+        store: EvidenceStore,
+        refuge: EvidenceStore,
+        access: AccessSettings,
+        evidence: EvidenceSettings,
+        places: StoreSettings,
+        clock: Clock | None = None,
+    ) -> None:
+        self._from = sources
+        self._store = store
+        self._refuge = refuge
+        self._access = access
+        self._evidence = evidence
+        self._places = places
+        self._clock = clock or SystemClock()
+
+    def collect(self, request: CollectEvidence) -> EvidenceBundle:
+        """Return the bundle of this incident and token; gather it where there is none yet."""
+        name = bundle_name(request.incident, request.token)
+        if (kept := self._find(name)) is not None:
+            return described(kept, unpack(kept.content))
+        taking, about = self._gather(request, name)
+        limit = self._places.evidence_limit_bytes
+        content = pack(about, list(taking.parts.values()), limit, int(taking.began.timestamp()))
+        beat("evidence: keeping the bundle")
+        kept, remark = self._keep(name, content)
+        taking.spool.clear()
+        return described(kept, unpack(kept.content), remark)
+
+    def _find(self, name: str) -> StoredBundle | None:
+        for store in (self._store, self._refuge):
+            try:
+                if (kept := store.find(name)) is not None:
+                    return kept
+            except HotspareError as error:  # whether it is there is told by the write, which replaces nothing
+                logger.warning("evidence: %s cannot be looked for: %s", name, error)
+        return None
+
+    def _keep(self, name: str, content: bytes) -> tuple[StoredBundle, str]:
+        try:
+            return self._store.keep(name, content), ""
+        except HotspareError as error:
+            logger.warning("evidence: %s is kept in the folder instead: %s", name, error)
+            return self._refuge.keep(name, content), f"kept in the folder instead: {error}"
+
+    def _gather(self, request: CollectEvidence, name: str) -> tuple[_Taking, dict[str, object]]:
+        key, remark = serial_key(self._evidence.serial_key)
+        spool = Spool(self._places.evidence_dir / ".spool" / name)
+        taking = _Taking(request, Redactor(key), spool, datetime.now(UTC))
+        earlier = spool.parts()
+        asides = self._begin_asides(taking)
+        record = self._begin_record(taking).part(ASIDE_S)
+        taking.redactor.know(taking.found.record.gpu_serials if taking.found.record is not None else ())
+        taking.take(record)
+        reader = self._read_node(taking, earlier, asides)
+        for aside in asides:
+            if aside.name not in taking.parts:
+                taking.take(earlier.get(aside.name) or self._shortened(aside.part(ASIDE_S)))
+        self._read_head(taking, earlier)
+        taking.take(Part(SUPPORT_CASE, PartState.TAKEN, "hotspare", "facts of the incident", text=self._case(taking)))
+        taking.mark_boards()
+        return taking, _about(taking, reader, remark)
+
+    def _read_node(self, taking: _Taking, earlier: dict[str, Part], asides: Sequence[Aside]) -> NodeReader:
+        """Ask the node: what a death of it destroys comes first, what may hang comes last."""
+        request = taking.request
+        reader = NodeReader(
+            self._from.access_to(request.node),
+            ["sudo", "-n"] if self._access.sudo else [],
+            self._clock,
+            self._clock.now() + request.deadline_s,
+            request.deadline_s,
+            self._evidence.part_limit,
+            "NVML is not touched after XID 79, 119 or 120 in this boot" if request.no_nvml else "",
+        )
+        first = node_parts(self._evidence, self._access.python, self._since(taking), {})[:2]
+        logs = [taking.take(earlier.get(part.name) or reader.read(part)) for part in first]
+        reader.no_nvml = reader.no_nvml or nvml_is_unsafe(logs)
+        taking.take(earlier.get(PROBE) or self._probe(reader, taking))
+        job = next(aside for aside in asides if aside.name == "job.json")
+        taking.take(earlier.get(job.name) or job.part(ASIDE_S))
+        words = {"node": request.node.name, "job": taking.found.job.job if taking.found.job else ""}
+        for part in node_parts(self._evidence, self._access.python, self._since(taking), words)[2:]:
+            taking.take(earlier.get(part.name) or reader.read(part))
+        return reader
+
+    def _shortened(self, part: Part) -> Part:
+        limit = self._evidence.part_limit
+        return part.shortened(limit, f"the last {limit} characters")
+
+    def _read_head(self, taking: _Taking, earlier: dict[str, Part]) -> None:
+        """Ask the head node for the logs of this node's ranks; it may still have them when the node has nothing more to say."""
+        job = taking.found.job.job if taking.found.job else ""
+        (part,) = head_parts(self._evidence, self._access.python, {"node": taking.request.node.name, "job": job})
+        if part.skipped or self._from.head is None:
+            taking.take(Part(part.name, PartState.SKIPPED, "head", why=part.skipped or "no head node is configured"))
+            return
+        if part.name in earlier:
+            taking.take(earlier[part.name])
+            return
+        limit_s = self._evidence.part_deadline_s
+        try:
+            access = self._from.head()
+        except HotspareError as error:
+            taking.take(Part(part.name, PartState.MISSING, "head", why=str(error)))
+            return
+        until = self._clock.now() + limit_s
+        taking.take(NodeReader(access, [], self._clock, until, limit_s, self._evidence.part_limit, source="head").read(part))
+
+    def _probe(self, reader: NodeReader, taking: _Taking) -> Part:
+        """The deep probe's document."""
+
+        def look(limit_s: float) -> tuple[str, str]:
+            wish = ProbeWish(depth="deep", no_nvml=bool(reader.no_nvml), deadline_s=limit_s)
+            try:
+                taking.found.answer = self._from.probe.run(reader.access, taking.request.node, wish)
+            except ProbeCrashed as error:
+                raise CapabilityMissing(str(error)) from error
+            return taking.found.answer.raw, ""
+
+        part = reader.attempt(PROBE, look, self._access.probe_deadline_s, nvml=True)
+        return replace(part, what="run_checks.py probe --depth deep")
+
+    def _begin_record(self, taking: _Taking) -> Aside:
+        def recall() -> str:
+            taking.found.record = self._from.memory.recall(taking.request.node.instance_id)
+            return taking.found.record.model_dump_json(indent=1)
+
+        return Aside("host-record.json", "hotspare", "host memory", recall)
+
+    def _begin_asides(self, taking: _Taking) -> list[Aside]:
+        """Start the looks that do not pass through the node: they still answer when it is dead."""
+        node, found, ec2 = taking.request.node, taking.found, self._from.ec2
+
+        def instance() -> str:
+            found.view = ec2.describe(node.instance_id)
+            return found.view.model_dump_json(indent=1)
+
+        def status() -> str:
+            found.status = ec2.status(node.instance_id)
+            return found.status.model_dump_json(indent=1)
+
+        def console() -> str:
+            try:
+                return ec2.console_output(node.instance_id, latest=True)
+            except PreconditionFailed:  # not a Nitro instance
+                return ec2.console_output(node.instance_id)
+
+        def job() -> str:
+            found.job = self._from.jobs.find_on(node)
+            return found.job.model_dump_json(indent=1) if found.job is not None else "null\n"
+
+        def incident() -> str:
+            return taking.request.model_dump_json(indent=1, include={"incident", "opinion", "reports", "opened_at", "node"})
+
+        return [
+            Aside("instance.json", "aws", "EC2 DescribeInstances", instance),
+            Aside("status-checks.json", "aws", "EC2 DescribeInstanceStatus", status),
+            Aside("console.txt", "aws", "EC2 GetConsoleOutput", console),
+            Aside("job.json", "head", "the job on this node", job),
+            Aside("incident.json", "hotspare", "what was reported", incident),
+        ]
+
+    def _since(self, taking: _Taking) -> datetime:
+        """From when on the journal is read: the end of the last incident, else some days back."""
+        record = taking.found.record
+        ended = record.last_incident_closed_at if record is not None else None
+        return (ended - CLOCK_MARGIN) if ended is not None else taking.began - timedelta(days=self._evidence.journal_days)
+
+    def _case(self, taking: _Taking) -> str:
+        request, found, answer = taking.request, taking.found, taking.found.answer
+        booted = answer.taken_at - timedelta(seconds=answer.uptime_s) if answer is not None and answer.uptime_s else None
+        logs = [taking.parts[name] for name in (JOURNAL, DMESG, "console.txt") if name in taking.parts]
+        lines = next((lines for log in logs if (lines := fault_lines(log.text, booted))), [])
+        findings = [finding for finding in (answer.findings if answer else ()) if finding.verdict is not Verdict.OK]
+        return support_case(
+            CaseFacts(
+                node=request.node,
+                incident=request.incident,
+                at=taking.began,
+                opened_at=request.opened_at,
+                opinion=request.opinion,
+                reports=request.reports,
+                findings=[f"{finding.check}: {finding.verdict.value}: {finding.summary}" for finding in findings],
+                fault_lines=lines,
+                view=found.view,
+                status=found.status,
+                attempts=found.record.attempts if found.record else (),
+                strikes=found.record.strikes if found.record else 0,
+                driver=answer.driver_version if answer else "",
+                boot_id=answer.boot_id if answer else "",
+                uptime_s=answer.uptime_s if answer else None,
+                parts=[part.line for part in taking.parts.values() if part.name != SUPPORT_CASE],
+            )
+        )
 
 
-def _packed(files: dict[str, str]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name in sorted(files):
-            content = files[name].encode("utf-8", "replace")
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mtime, entry.mode = len(content), int(time.time()), 0o600
-            archive.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
+class EvidenceActivities:
+    """Saves evidence for incidents."""
+
+    def __init__(self, collector: EvidenceCollector) -> None:
+        self._collector = collector
+
+    @activity.defn
+    def collect_evidence(self, request: CollectEvidence) -> EvidenceBundle:
+        """Keep the evidence bundle of an incident; the same token gives the same bundle. A silent node has missing parts."""
+        with as_application_error():
+            return self._collector.collect(request)
 
 
-def bundle_name(incident: str, token: str) -> str:
-    """File name of a bundle: readable, safe, and one per incident and token."""
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", incident).strip("_")[-80:]
-    return f"{safe}-{hashlib.sha256(token.encode()).hexdigest()[:12]}.tar.gz"
+def described(kept: StoredBundle, bundle: Bundle, remark: str = "") -> EvidenceBundle:
+    """What history and the incident's story keep of a bundle."""
+    lost = [part for part in bundle.parts if part["state"] == PartState.MISSING]
+    told = [f"{part['name']} ({part['why']})" for part in lost[:TOLD]]
+    told += [f"{len(lost) - TOLD} more"] if len(lost) > TOLD else []
+    words = [f"{len(bundle.items)} of {len(bundle.parts)} parts", *([f"missing: {', '.join(told)}"] if told else [])]
+    words += [remark] if remark else []
+    return EvidenceBundle(
+        uri=kept.uri,
+        sha256=kept.sha256,
+        size_bytes=len(kept.content),
+        items=bundle.items,
+        missing=[line[:LINE_LIMIT] for line in [*bundle.missing, *([remark] if remark else [])]],
+        summary="; ".join(words)[: 2 * LINE_LIMIT],
+    )
+
+
+def _about(taking: _Taking, reader: NodeReader, remark: str) -> dict[str, object]:
+    """The head of the manifest."""
+    request, node, parts = taking.request, taking.request.node, taking.parts.values()
+    answer = taking.found.answer
+    return {
+        "incident": request.incident,
+        "node": {"instance_id": node.instance_id, "name": node.name, "instance_type": node.instance_type, "zone": node.zone},
+        "boot_id": answer.boot_id if answer is not None else "",
+        "began_at": taking.began.isoformat(timespec="seconds"),
+        "ended_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "deadline_s": request.deadline_s,
+        "nvml": reader.no_nvml or "touched",
+        "node_stopped_answering": bool(reader.gone),
+        "taken_out": {
+            "secrets": sum(part.secrets for part in parts),
+            "serials": sum(part.serials for part in parts),
+            **({"remark": remark} if remark else {}),
+        },
+    }
+
+
+def serial_key(file: Path) -> tuple[bytes, str]:
+    """Return the key of the boards' marks, made when there is none, and a remark where it will not be the same next time."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass
+        else:
+            with os.fdopen(handle, "w") as opened:
+                opened.write(secrets.token_hex(32) + "\n")
+        key = file.read_bytes().strip()
+    except OSError as error:
+        return secrets.token_bytes(32), f"marks of boards hold for this bundle alone: {file}: {error.strerror}"
+    return (key, "") if key else (secrets.token_bytes(32), f"marks of boards hold for this bundle alone: {file} is empty")

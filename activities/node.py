@@ -1,8 +1,6 @@
-"""Looks at nodes: the examination (probe and diagnosis), the deep test, the evidence bundle; and the reset of a GPU."""
+"""Looks at nodes: the examination (probe and diagnosis), the deep test; and the reset of a GPU."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from temporalio import activity
 
@@ -21,16 +19,13 @@ from activities.errors import (
     PreconditionFailed,
     as_application_error,
 )
-from activities.evidence import Bundle, bundle_name, gather, read_bundle, write_bundle
 from activities.fault_history import weigh_with_past
 from activities.host_memory import HostMemory, remember_attempt
 from activities.inventory import Node
 from activities.node_access import AccessTo, CommandResult, NodeAccess
 from activities.node_messages import (
-    CollectEvidence,
     DeepTest,
     DeepTestResult,
-    EvidenceBundle,
     Examination,
     Examine,
     Gpu,
@@ -39,16 +34,14 @@ from activities.node_messages import (
     ResetGpu,
     Seen,
 )
-from activities.node_words import LINE_LIMIT, deep_result, differs, examination, not_started, too_ill, unreadable
+from activities.node_words import deep_result, differs, examination, not_started, too_ill, unreadable
 from activities.parity import FleetParity, JoinVerdict
 from activities.probing import Probe, ProbeCrashed, ProbeWish
-from activities.settings import AccessSettings, BurnInSettings, StoreSettings
+from activities.settings import AccessSettings, BurnInSettings
 
 __all__ = [
-    "CollectEvidence",
     "DeepTest",
     "DeepTestResult",
-    "EvidenceBundle",
     "Examination",
     "Examine",
     "Gpu",
@@ -73,7 +66,6 @@ class NodeActivities:
         gate: ActiveTestGate,
         access: AccessSettings,
         burn_in: BurnInSettings,
-        store: StoreSettings,
         memory: HostMemory,
         clock: Clock | None = None,
         parity: FleetParity | None = None,
@@ -83,7 +75,6 @@ class NodeActivities:
         self._gate = gate
         self._access = access
         self._burn_in = burn_in
-        self._store = store
         self._memory = memory
         self._clock = clock or SystemClock()
         self._parity = parity
@@ -117,20 +108,6 @@ class NodeActivities:
             alone = judged(run, [request.node], self._burn_in.floors_gbs)
             after = self._examine(_deep(request))
             return deep_result(alone, after, parity)
-
-    @activity.defn
-    def collect_evidence(self, request: CollectEvidence) -> EvidenceBundle:
-        """Write the evidence bundle of an incident; the same token gives the same bundle. A silent node has missing items."""
-        with as_application_error():
-            path = self._store.evidence_dir / bundle_name(request.incident, request.token)
-            bundle = read_bundle(path) if path.exists() else self._collect(request, path)
-            return EvidenceBundle(
-                uri=bundle.path.absolute().as_uri(),
-                sha256=bundle.sha256,
-                size_bytes=bundle.size_bytes,
-                items=bundle.items,
-                missing=[line[:LINE_LIMIT] for line in bundle.missing],
-            )
 
     @activity.defn
     def reset_gpu(self, request: ResetGpu) -> Disrupted:
@@ -194,19 +171,6 @@ class NodeActivities:
     def _node_command(self, node: Node) -> list[str]:
         gpus = str(node.gpus or self._burn_in.gpus_per_node)
         return [part.replace("{gpus}", gpus) for part in self._burn_in.node_command]
-
-    def _collect(self, request: CollectEvidence, path: Path) -> Bundle:
-        access = self._access_to(request.node)
-
-        def probe() -> str:
-            try:
-                return self._probe.run(access, request.node, ProbeWish(depth="deep", no_nvml=request.no_nvml)).raw
-            except ProbeCrashed as error:
-                raise CapabilityMissing(str(error)) from error
-
-        sudo = ["sudo", "-n"] if self._access.sudo else []
-        gathered = gather(access, probe, sudo, request.no_nvml, request.deadline_s, self._clock)
-        return write_bundle(gathered, path, self._store.evidence_limit_bytes)
 
     def _refuse_reset(self, access: NodeAccess, request: ResetGpu) -> None:
         try:

@@ -129,23 +129,33 @@ class DeepTestResult(Message):
 
 
 class CollectEvidence(Message):
-    """Gather the evidence bundle within `deadline_s`; `no_nvml` after XID 79, 119 or 120 in this boot."""
+    """Gather the evidence bundle within `deadline_s`; `no_nvml` after XID 79, 119 or 120 in this boot.
+
+    `opinion`, `reports` and `opened_at` are what the incident knows; they go into the bundle and the text for a support case.
+    """
 
     node: Node
     incident: str
     token: str
     no_nvml: bool
     deadline_s: float = 60.0
+    opinion: Opinion | None = None
+    reports: list[Report] = []
+    opened_at: UtcTime | None = None
 
 
 class EvidenceBundle(Message):
-    """Where the bundle lies. `missing` names what could not be had and why; a bundle with holes is still a bundle."""
+    """Where the bundle lies. `missing` names what could not be had and why; a bundle with holes is still a bundle.
+
+    `summary` says in one line how much of it there is.
+    """
 
     uri: str
     sha256: str
     size_bytes: int
     items: list[str] = []
     missing: list[str] = []
+    summary: str = ""
 
 
 class ResetGpu(Message):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from activities.inventory import Node
-from activities.node_access import CommandResult, NodeAccess
+from activities.node_access import NodeAccess
 from activities.settings import AccessSettings
 from checks.catalog import read_overrides
 from checks.model import Action, Confidence, Diagnosis, Finding, GpuRef, KernelEvent, Verdict
@@ -73,12 +73,16 @@ class ProbeAnswer:
 
 @dataclass(frozen=True)
 class ProbeWish:
-    """How to look: as the options of `run_checks.py probe` of the same names."""
+    """How to look: as the options of `run_checks.py probe` of the same names.
+
+    With `deadline_s` it may take so long at most, where that is shorter than the setting access.probe_deadline_s.
+    """
 
     depth: str = "quick"
     settling_s: float = 0.0
     handled_until: datetime | None = None
     no_nvml: bool = False
+    deadline_s: float | None = None
 
 
 class Probe:
@@ -101,10 +105,11 @@ class Probe:
     def run(self, access: NodeAccess, node: Node, options: ProbeWish) -> ProbeAnswer:
         """Run the probe; raises NodeUnreachable, DeadlinePassed, ProbeCrashed."""
         command = self._command(node, options)
-        answer = self._run(access, command)
+        limit_s = min(self._settings.probe_deadline_s, options.deadline_s or self._settings.probe_deadline_s)
+        answer = access.run(command, limit_s, DOCUMENT_LIMIT)
         if not answer.stdout.strip() and "can't open file" in answer.stderr:
             self._install(access)
-            answer = self._run(access, command)
+            answer = access.run(command, limit_s, DOCUMENT_LIMIT)
         try:
             return read_document(answer.stdout)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -125,9 +130,6 @@ class Probe:
 
     def _folder(self) -> str:
         return f"{self._settings.cache_dir}/{self._archive.digest}"
-
-    def _run(self, access: NodeAccess, command: list[str]) -> CommandResult:
-        return access.run(command, self._settings.probe_deadline_s, DOCUMENT_LIMIT)
 
     def _install(self, access: NodeAccess) -> None:
         remote = access.put(self._archive.file, self._archive.digest)

@@ -179,6 +179,41 @@ class StoreSettings(Section):
     )
 
 
+class EvidenceSettings(Section):
+    """What goes into the evidence bundle of an incident, and where it is kept: in S3, else in store.evidence_dir."""
+
+    bucket: str = Field("", description="S3 bucket for bundles; empty: the folder store.evidence_dir")
+    prefix: str = Field("hotspare/evidence/", description="Begin of the bundles' keys in the bucket")
+    kms_key: str = Field("", description="KMS key that encrypts bundles in S3; empty: S3's own encryption (AES256)")
+    nccl_logs: list[str] = Field(
+        [],
+        description='Log files of NCCL and the training program on the node, e.g. ["/var/log/nccl/{job}.*.log"]; {node} and '
+        "{job} are filled in, * and ? match, the newest are taken",
+    )
+    nccl_logs_on_head: list[str] = Field([], description="The same on the job's head node, for logs on a shared file system")
+    dcgm: bool = Field(True, description="Ask DCGM's host engine for its health watches and counters; no test is started")
+    bug_report: bool = Field(True, description="Run nvidia-bug-report.sh --safe-mode where the node has it")
+    part_deadline_s: float = Field(
+        10.0,
+        description="One part of the bundle. Hotspare default: nvidia-smi -q on 8 GPUs takes 2 to 5 s, and hangs on a broken one",
+    )
+    bug_report_deadline_s: float = Field(
+        45.0, description="The bug report, within what policy.evidence_deadline_s leaves. Hotspare default"
+    )
+    part_limit: int = Field(
+        4_000_000,
+        description="Characters kept of one part, of its end. Hotspare default: a kernel ring buffer has 1 to 16 MB",
+    )
+    journal_days: float = Field(
+        7.0, description="How far back the kernel's journal is read where no earlier incident ended since. Hotspare default"
+    )
+    serial_key: Path = Field(
+        Path("evidence-serial.key"),
+        description="File with the key by which serial numbers of boards become marks; made when first needed. Keep it: with "
+        "another key the same board has another mark",
+    )
+
+
 class EffectSettings(Section):
     """Times around effects on the outside world."""
 

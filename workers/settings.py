@@ -19,6 +19,7 @@ from activities.settings import (
     AwsSettings,
     BurnInSettings,
     EffectSettings,
+    EvidenceSettings,
     InventorySettings,
     JobSettings,
     NotifySettings,
@@ -59,6 +60,7 @@ class Settings(Section):
     parity: ParitySettings = ParitySettings()
     notify: NotifySettings = NotifySettings()
     store: StoreSettings = StoreSettings()
+    evidence: EvidenceSettings = EvidenceSettings()
     effects: EffectSettings = EffectSettings()
     intake: IntakeSettings = IntakeSettings()
     watcher: WatcherSettings = WatcherSettings()

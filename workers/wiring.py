@@ -20,6 +20,8 @@ from activities.active_tests import ActiveTestGate
 from activities.briefing import BriefingActivities
 from activities.burn_in import BurnInActivities, BurnInLauncher
 from activities.ec2 import Ec2Activities, Ec2Client
+from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
+from activities.evidence_store import EvidenceStore
 from activities.host_memory import HostMemory, HostMemoryActivities
 from activities.incidents import IncidentActivities, WorkflowGateway
 from activities.inventory import Inventory, InventoryActivities
@@ -140,10 +142,36 @@ class Wiring:
             self._gate,
             settings.access,
             settings.burn_in,
-            settings.store,
             self.memory,
             parity=self.parity,
         )
+
+    @cached_property
+    def evidence(self) -> EvidenceCollector:
+        """What gathers evidence bundles; `hotspare evidence` uses it without a workflow."""
+        settings, head = self._settings, self._settings.job.head
+        sources = EvidenceSources(
+            self.access_to,
+            self._probe,
+            self.memory,
+            self.ec2,
+            self._job_adapter,
+            (lambda: self._access_to_alias(head)) if head else None,
+        )
+        store, refuge = self.evidence_stores
+        return EvidenceCollector(sources, store, refuge, settings.access, settings.evidence, settings.store)
+
+    @cached_property
+    def evidence_stores(self) -> tuple[EvidenceStore, EvidenceStore]:
+        """Where bundles are kept, and the folder that takes those that are not taken there."""
+        from activities.clients.evidence_store_folder import FolderEvidenceStore
+
+        folder = FolderEvidenceStore(self._settings.store.evidence_dir)
+        if not self._settings.evidence.bucket:
+            return folder, folder
+        from activities.clients.evidence_store_s3 import S3EvidenceStore
+
+        return S3EvidenceStore(self._settings.aws, self._settings.evidence), folder
 
     @cached_property
     def parity(self) -> FleetParity:
@@ -224,7 +252,7 @@ class Wiring:
             names.QUEUE_WORKFLOWS: [decide, IncidentActivities(self.gateway)],
             names.QUEUE_AWS: [*look_ups, ec2, self.node_activities],
             names.QUEUE_SSH: [self.node_activities, QuarantineActivities(marks), jobs],
-            names.QUEUE_SSH_SLOW: [self.node_activities, ec2, jobs, burn_in],
+            names.QUEUE_SSH_SLOW: [self.node_activities, EvidenceActivities(self.evidence), ec2, jobs, burn_in],
             names.QUEUE_NOTIFY: [NotifyActivities(self.notifier)],
         }
         return {queue: [method for holder in held for method in activity_methods(holder)] for queue, held in holders.items()}

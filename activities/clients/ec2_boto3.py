@@ -127,6 +127,7 @@ def _view(instance: InstanceTypeDef) -> InstanceView:
         zone=instance.get("Placement", {}).get("AvailabilityZone", ""),
         placement_group=instance.get("Placement", {}).get("GroupName", ""),
         image_id=instance.get("ImageId", ""),
+        capacity_reservation=instance.get("CapacityReservationId", ""),
         private_ip=instance.get("PrivateIpAddress", ""),
         private_dns=instance.get("PrivateDnsName", ""),
         tags=tags,

@@ -14,6 +14,7 @@ from typing import Any
 from activities.active_tests import ActiveTestGate
 from activities.briefing import BriefingActivities
 from activities.burn_in import BurnInActivities
+from activities.clients.evidence_store_folder import FolderEvidenceStore
 from activities.clients.fake_access import FakeAccess, FakeRun
 from activities.clients.fake_ec2 import FakeEc2, FakeInventory
 from activities.clients.fake_job import FakeJob
@@ -23,6 +24,7 @@ from activities.clients.fake_points import LOOK_S, Hold, Points
 from activities.clients.fake_text import all_reduce_text, mpirun_unreachable_text
 from activities.clock import beat
 from activities.ec2 import Ec2Activities
+from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
 from activities.host_memory import HostMemoryActivities
 from activities.incidents import IncidentActivities, WorkflowGateway
 from activities.inventory import InventoryActivities, Node
@@ -33,7 +35,15 @@ from activities.notify import NotifyActivities, Page
 from activities.parity import FleetParity, ParityActivities
 from activities.probing import ChecksArchive, Probe
 from activities.quarantine import QUARANTINE_DIR, QuarantineActivities, QuarantineMarks
-from activities.settings import AccessSettings, BurnInSettings, EffectSettings, JobSettings, ParitySettings, StoreSettings
+from activities.settings import (
+    AccessSettings,
+    BurnInSettings,
+    EffectSettings,
+    EvidenceSettings,
+    JobSettings,
+    ParitySettings,
+    StoreSettings,
+)
 
 GROUP_BUSBW_GBS = 470.0
 """In-place bus bandwidth of healthy p5.48xlarge nodes together at 16 GiB. Source: OCI troubleshooting page, 471."""
@@ -150,13 +160,13 @@ class FakeFleet:
         archive.write_bytes(b"FakeFleet unpacks nothing")
         access, jobs = AccessSettings(), JobSettings(adapter="command", head="head")
         marks = QuarantineMarks(self.ec2, self.access_to, self.inventory, jobs)
-        store = StoreSettings(evidence_dir=folder / "evidence")
         probe = Probe(ChecksArchive(archive, "fake"), access)
         gate = self.gate(probe)
         parity = FleetParity(self.memory, self.inventory, self.job, self.access_to, probe, self.parity_settings)
         holders: list[object] = [
             Ec2Activities(self.ec2, self.access_to, self.memory, EffectSettings(), self.clock),
-            NodeActivities(self.access_to, probe, gate, access, BurnInSettings(), store, self.memory, self.clock, parity),
+            NodeActivities(self.access_to, probe, gate, access, BurnInSettings(), self.memory, self.clock, parity),
+            EvidenceActivities(self.evidence(probe, folder)),
             ParityActivities(parity, self.inventory, self.memory),
             QuarantineActivities(marks),
             JobActivities(self.job, self.inventory, marks, jobs, self.clock),
@@ -168,6 +178,16 @@ class FakeFleet:
             IncidentActivities(gateway),
         ]
         return [activity for holder in holders for activity in activities_of(holder)]
+
+    def evidence(self, probe: Probe, folder: Path, settings: EvidenceSettings | None = None) -> EvidenceCollector:
+        """What gathers evidence bundles, into `folder`."""
+        settings = settings or EvidenceSettings(serial_key=folder / "evidence-serial.key")
+        store = FolderEvidenceStore(folder / "evidence")
+        sources = EvidenceSources(
+            self.access_to, probe, self.memory, self.ec2, self.job, lambda: self.access_to(self.node("head"))
+        )
+        places = StoreSettings(evidence_dir=folder / "evidence")
+        return EvidenceCollector(sources, store, store, AccessSettings(), settings, places, self.clock)
 
     def gate(self, probe: Probe) -> ActiveTestGate:
         """What the load tests ask before they start a run."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from temporalio.exceptions import ApplicationError
@@ -17,23 +15,21 @@ from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import Cure, FakeFault
 from activities.errors import AccessRefused, NodeUnreachable
 from activities.names import TAG_QUARANTINE, incident_id
-from activities.node import CollectEvidence, DeepTest, Examine, Gpu, NodeActivities, Report, ResetGpu
+from activities.node import DeepTest, Examine, Gpu, NodeActivities, Report, ResetGpu
 from activities.node_access import CommandResult, NodeAccess
 from activities.probing import Probe
-from activities.settings import AccessSettings, BurnInSettings, StoreSettings
+from activities.settings import AccessSettings, BurnInSettings
 from checks.model import Action, Confidence, Verdict
 from tests.activities.conftest import attempt
 
 
 def made(fleet: FakeFleet, probe: Probe, folder: Path, access_to: Callable[[Any], NodeAccess] | None = None) -> NodeActivities:
-    store = StoreSettings(evidence_dir=folder / "evidence")
     return NodeActivities(
         access_to or fleet.access_to,
         probe,
         fleet.gate(probe),
         AccessSettings(),
         BurnInSettings(),
-        store,
         fleet.memory,
         fleet.clock,
     )
@@ -270,54 +266,6 @@ def test_a_node_that_restarts_during_its_deep_test_has_no_result(
     fleet.machine("spare-1").looks_until_up = 0
     result = surroundings.run(activities.deep_test, DeepTest(node=fleet.node("spare-1"), run_id="deep/1"))
     assert result.verdict is Verdict.UNKNOWN
-
-
-def evidence(fleet: FakeFleet, *, no_nvml: bool = False) -> CollectEvidence:
-    return CollectEvidence(node=fleet.node("node-1"), incident="incident/lab/i-1", token="t1", no_nvml=no_nvml)
-
-
-def items(uri: str) -> dict[str, str]:
-    with tarfile.open(urlsplit(uri).path) as archive:
-        files = {name: archive.extractfile(name) for name in archive.getnames()}
-        return {name: file.read().decode() for name, file in files.items() if file}
-
-
-def test_the_evidence_bundle_has_the_kernel_log_and_the_probe(
-    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
-) -> None:
-    fleet.inject("node-1", FakeFault(xid=64))
-    bundle = surroundings.run(activities.collect_evidence, evidence(fleet))
-    held = items(bundle.uri)
-    assert "All reserved rows for bank are remapped" in held["dmesg.txt"]
-    assert '"row_remap_failure"' in held["probe.json"]
-    assert set(bundle.items) == set(held) - {"missing.txt"}
-    assert bundle.size_bytes > 0
-    assert any(line.startswith("pci.txt: no such command") for line in bundle.missing)
-
-
-def test_nvml_is_left_alone_where_it_must_be(
-    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
-) -> None:
-    bundle = surroundings.run(activities.collect_evidence, evidence(fleet, no_nvml=True))
-    assert fleet.count("run.nvidia-smi") == 0
-    assert any(line.startswith("nvidia-smi.txt: NVML is not touched") for line in bundle.missing)
-
-
-def test_the_same_token_gives_the_same_bundle(
-    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
-) -> None:
-    first = surroundings.run(activities.collect_evidence, evidence(fleet))
-    fleet.inject("node-1", FakeFault(unreachable=True))
-    assert attempt(2).run(activities.collect_evidence, evidence(fleet)) == first
-
-
-def test_a_silent_node_still_has_a_bundle_that_says_what_is_missing(
-    fleet: FakeFleet, activities: NodeActivities, surroundings: ActivityEnvironment
-) -> None:
-    fleet.inject("node-1", FakeFault(unreachable=True))
-    bundle = surroundings.run(activities.collect_evidence, evidence(fleet))
-    assert bundle.items == []
-    assert any(line.startswith("dmesg.txt: node-1: no answer") for line in bundle.missing)
 
 
 def reset(fleet: FakeFleet, alias: str = "spare-1", **changes: Any) -> ResetGpu:
