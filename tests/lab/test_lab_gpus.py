@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pynvml
@@ -11,6 +12,7 @@ import pytest
 from checks.archive import build_archive
 from infra.lab.faults import EFFECTS, Fault
 from infra.lab.lab import Lab
+from infra.lab.options import LabOptions
 from tests.lab.conftest import Reach
 
 ASK_NVML = """
@@ -158,6 +160,10 @@ def change_gpu(lab: Lab, node: str, gpu: int, **changed: Any) -> None:
         ({"nvlinks_down": [3, 4]}, "nvlink_down", "link"),
         ({"fabric": {"state": 3, "status": 0, "mask": 0, "summary": 2}}, "fabric", "fabric"),
         ({"refused": {"nvmlDeviceGetPcieReplayCounter": 15}}, "gpu_lost", "gpu_lost"),
+        ({"memory_unrepairable": 1}, "memory_unrepairable", "memory_exhausted"),
+        ({"fields": {"307": 1}}, "bank_remap_pending", "reset_needed"),
+        ({"inforom": 14}, "inforom", "reboot_needed"),
+        ({"mig_mode": [1, 1], "repair_pending": [0, 1]}, "repair_pending", "reboot_needed"),
     ],
 )
 async def test_the_checks_see_what_the_driver_says_without_any_kernel_line(
@@ -169,6 +175,37 @@ async def test_the_checks_see_what_the_driver_says_without_any_kernel_line(
     accusing = [one for one in document["findings"] if one["verdict"] != "OK"]
     assert check in {one["check"] for one in accusing}
     assert accusing[0]["gpu"]["index"] == 5
+
+
+async def age_looks(reach: Reach, node: str, seconds: float) -> None:
+    """Make what the node remembers of its counters older."""
+    path = await reach.output(node, 'printf %s "$HOME/.cache/hotspare/looks.json"')
+    content = await reach.output(node, f"cat {path}")
+    looks = json.loads(content)
+    looks["looks"] = [[at - seconds, boot] for at, boot in looks["looks"]]
+    await reach.output(node, f"printf %s '{json.dumps(looks)}' > {path}")
+
+
+async def test_the_checks_see_from_one_run_to_the_next_what_rises(lab: Lab, reach: Reach) -> None:
+    change_gpu(lab, "node-1", 5, nvlink_errors={"163": {"3": 10_000}}, fields={"270": 0})
+    assert (await probe(reach, "node-1"))["verdict"] == "OK"
+    await age_looks(reach, "node-1", 600)
+    change_gpu(lab, "node-1", 5, nvlink_errors={"163": {"3": 100_000}}, fields={"270": 500 * 10**9})
+    document = await probe(reach, "node-1")
+    accusing = {one["check"] for one in document["findings"] if one["verdict"] != "OK"}
+    assert accusing == {"nvlink_crc", "slowdown"}
+    assert document["diagnosis"]["fault_class"] == "link"
+
+
+@pytest.mark.parametrize("instance_type", ["p6-b200.48xlarge", "p4d.24xlarge"])
+async def test_what_healthy_gpus_of_other_families_count_is_in_order(lab_options: LabOptions, instance_type: str) -> None:
+    async with Lab(replace(lab_options, nodes=1, spares=0, instance_type=instance_type)) as lab:
+        reach = Reach(lab)
+        for _ in range(2):
+            document = await probe(reach, "node-1")
+            accusing = [one for one in document["findings"] if one["verdict"] != "OK"]
+            assert (document["verdict"], accusing) == ("OK", [])
+            await age_looks(reach, "node-1", 600)
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_NOT_SUPPORTED])
