@@ -21,8 +21,10 @@ from activities.jobs.protocol import JobAdapter
 from activities.message import Message
 from activities.names import ROLE_WORKER
 from activities.node_access import AccessTo
+from activities.node_messages import Seen
 from activities.probing import Probe, ProbeCrashed, ProbeWish
 from activities.settings import ParitySettings
+from checks.diagnosis.candidates import FINDING_CLASSES
 from checks.parity import Configuration, Parity, compare, configuration_from_json, fits
 from checks.parity.compare import ENOUGH
 from checks.parity.configuration import known, not_applicable
@@ -33,14 +35,18 @@ LOOKS = 6
 TOLD = 50
 """Nodes that one report names at most. Hotspare default: more than a person reads; all are counted."""
 
+PARITY = "parity"
+"""Name of the check of a node's own versions."""
+
 logger = logging.getLogger(__name__)
 
 
 class CompareFleet(Message):
-    """Compare these nodes of a cluster, as they were last seen."""
+    """Compare these nodes of a cluster, as they were last seen. `found` is what a look found wrong with some, by instance id."""
 
     cluster: str
     instance_ids: list[str]
+    found: dict[str, list[Seen]] = {}
 
 
 class NodeDifferences(Message):
@@ -186,9 +192,10 @@ class ParityActivities:
         with as_application_error():
             wanted = set(request.instance_ids)
             nodes = [node for node in self._inventory.list(request.cluster) if node.instance_id in wanted]
-            found = self._parity.compare(nodes)
-            report = report_of(nodes, found)
-            token = _token(request.cluster, found)
+            parities = self._parity.compare(nodes)
+            by_themselves = {node.name: _of_configuration(request.found.get(node.instance_id, [])) for node in nodes}
+            report = report_of(nodes, parities, by_themselves)
+            token = _token(request.cluster, parities, by_themselves)
             return report.model_copy(update={"token": token, "told": self._memory.intent_age_s(token) is not None})
 
     @activity.defn
@@ -198,22 +205,31 @@ class ParityActivities:
             self._memory.note_intent(request.token, "a person was told which nodes differ")
 
 
-def report_of(nodes: Sequence[Node], found: Mapping[str, Parity]) -> ParityReport:
-    """Put a comparison into the words of a report."""
-    differing = [
-        NodeDifferences(instance_id=node.instance_id, node_name=node.name, differences=[one.words for one in parity.differences])
-        for node in nodes
-        if (parity := found.get(node.name)) is not None and parity.differences
-    ]
+def report_of(
+    nodes: Sequence[Node], parities: Mapping[str, Parity], by_themselves: Mapping[str, Sequence[Seen]] | None = None
+) -> ParityReport:
+    """Put a comparison into the words of a report, together with what is wrong with the configuration of single nodes."""
+    differing = []
+    for node in nodes:
+        words = [one.words for one in parities.get(node.name, Parity()).differences]
+        words += [seen.summary for seen in (by_themselves or {}).get(node.name, [])]
+        if words:
+            differing.append(NodeDifferences(instance_id=node.instance_id, node_name=node.name, differences=words))
     pools = {node.name: node.pool_name() for node in nodes}
-    undecided = dict.fromkeys(f"{pools[name]}: {line}" for name, parity in found.items() for line in parity.undecided)
+    undecided = dict.fromkeys(f"{pools[name]}: {line}" for name, parity in parities.items() for line in parity.undecided)
     return ParityReport(differing=differing[:TOLD], count=len(differing), undecided=list(undecided)[:TOLD])
 
 
-def _token(cluster: str, found: Mapping[str, Parity]) -> str:
-    """The same differences on the same day have the same token; how many peers agree does not matter."""
-    told = sorted((name, one.fact, one.here, one.there) for name, parity in found.items() for one in parity.differences)
-    digest = hashlib.sha256(repr(told).encode()).hexdigest()[:12]
+def _of_configuration(seen: Sequence[Seen]) -> list[Seen]:
+    """Keep the findings about configuration; what the comparison says by itself is not said twice."""
+    return [one for one in seen if FINDING_CLASSES.get(one.check) == "configuration" and one.check != PARITY]
+
+
+def _token(cluster: str, parities: Mapping[str, Parity], by_themselves: Mapping[str, Sequence[Seen]]) -> str:
+    """The same differences on the same day have the same token; how many peers agree, or a number that moves, does not matter."""
+    told = [(name, one.fact, one.here, one.there) for name, parity in parities.items() for one in parity.differences]
+    told += [(name, one.check, one.verdict.value, "") for name, findings in by_themselves.items() for one in findings]
+    digest = hashlib.sha256(repr(sorted(told)).encode()).hexdigest()[:12]
     return f"parity/{cluster}/{datetime.now(UTC):%Y-%m-%d}/{digest}"
 
 

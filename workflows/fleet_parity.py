@@ -7,6 +7,7 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from activities.inventory import Node
+    from activities.node import Seen
     from activities.notify import NotifyActivities, Page
     from activities.parity import CompareFleet, DifferencesTold, ParityActivities, ParityReport
     from workflows import options
@@ -16,18 +17,21 @@ LINES = 20
 """Lines of the page. Hotspare default: what a person reads; `hotspare status` has the rest."""
 
 
-async def compare_configurations(cluster: str, nodes: list[Node], ui_url: str) -> ParityReport:
-    """Compare the nodes and page about those that differ. Nothing is done to them, and a failure fails no sweep."""
+async def compare_configurations(cluster: str, nodes: list[Node], found: dict[str, list[Seen]], ui_url: str) -> ParityReport:
+    """Compare the nodes and page about those that differ, or on which `found` has something.
+
+    Nothing is done to them, and a failure fails no sweep.
+    """
     try:
-        found = await workflow.execute_activity_method(
+        report = await workflow.execute_activity_method(
             ParityActivities.compare_fleet,
-            CompareFleet(cluster=cluster, instance_ids=[node.instance_id for node in nodes]),
+            CompareFleet(cluster=cluster, instance_ids=[node.instance_id for node in nodes], found=found),
             summary="who is set up otherwise than its peers",
             **options.LOOK_UP,
         )
-        if found.count and not found.told:
-            await _tell(cluster, found, ui_url)
-        return found
+        if report.count and not report.told:
+            await _tell(cluster, report, ui_url)
+        return report
     except ActivityError as error:
         workflow.logger.warning("the configurations were not compared: %s", cause_of(error))
         return ParityReport()
@@ -41,7 +45,7 @@ async def _tell(cluster: str, found: ParityReport, ui_url: str) -> None:
         key=found.token,
         incident=info.workflow_id,
         node=found.differing[0].node_name,
-        title=f"{found.count} {'node differs' if found.count == 1 else 'nodes differ'} from the peers in configuration",
+        title=f"configuration of {found.count} {'node' if found.count == 1 else 'nodes'} is not as it should be",
         why=[*lines[:LINES], *more, *found.undecided, "nothing was done to them: a node is never replaced for its configuration"],
         next_commands=["hotspare status"],
         ui_link=f"{ui_url}/namespaces/{info.namespace}/workflows/{info.workflow_id}" if ui_url else "",

@@ -11,7 +11,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.incidents import IncidentActivities, OpenIncident
     from activities.inventory import InventoryActivities, ListNodes, Node
     from activities.message import Message
-    from activities.node import Examination, Examine, NodeActivities, Report
+    from activities.node import Examination, Examine, NodeActivities, Report, Seen
     from checks.model import Action, Verdict
     from workflows import options
     from workflows.decide import DecideActivities, bearings
@@ -21,7 +21,7 @@ with workflow.unsafe.imports_passed_through():
 
 
 class SweepReport(Message):
-    """What a sweep saw. `differing`: nodes not set up like their peers; `undecided`: where the peers themselves are at odds."""
+    """What a sweep saw. `differing`: nodes that are not set up right; `undecided`: where the peers themselves are at odds."""
 
     looked_at: int = 0
     healthy: int = 0
@@ -35,6 +35,9 @@ class SweepReport(Message):
 @workflow.defn
 class Sweep:
     """Look at every node, a bounded number at once."""
+
+    def __init__(self) -> None:
+        self._misconfigured: dict[str, list[Seen]] = {}
 
     @workflow.run
     async def run(self, start: StartSweep) -> SweepReport:
@@ -62,7 +65,7 @@ class Sweep:
         if not workflow.patched("parity"):
             return report
         well = [node for node, result in zip(serving, results, strict=True) if result == "healthy"]
-        found = await compare_configurations(cluster, well, known.ui_url)
+        found = await compare_configurations(cluster, well, self._misconfigured, known.ui_url)
         return report.model_copy(
             update={
                 "differing": [f"{one.node_name}: {'; '.join(one.differences)}" for one in found.differing],
@@ -83,6 +86,8 @@ class Sweep:
                 workflow.logger.warning("could not examine %s: %s", node.name, cause_of(error))
                 return "unreadable"
         if seen.reachable and seen.opinion.action is Action.NONE:
+            if seen.opinion.fault_class == "configuration":
+                self._misconfigured[node.instance_id] = seen.findings
             return "unreadable" if seen.verdict is Verdict.UNKNOWN else "healthy"
         await self._report(cluster, node, seen)
         return "reported" if seen.reachable else "unreadable"

@@ -12,9 +12,11 @@ from activities.clients.fake_fleet import FakeFleet
 from activities.errors import CommandFailed, NodeUnreachable, ProviderBusy
 from activities.host_memory import SeenConfiguration
 from activities.inventory import Node
+from activities.node_messages import Seen
 from activities.parity import CompareFleet, DifferencesTold, FleetParity, ParityActivities
 from activities.probing import Probe, ProbeWish
 from activities.settings import ParitySettings
+from checks.model import Verdict
 from checks.parity import Configuration
 from checks.parity.configuration import known
 
@@ -167,3 +169,21 @@ def test_nodes_that_were_not_looked_at_are_not_in_the_comparison(desk: Desk, sur
     desk.look("node-1", "node-2", "node-3", "node-4")
     well = [desk.node(f"node-{number}").instance_id for number in (1, 2, 3)]
     assert surroundings.run(desk.activities.compare_fleet, CompareFleet(cluster="lab", instance_ids=well)).count == 0
+
+
+def test_what_is_wrong_with_a_node_by_itself_is_told_with_the_differences(desk: Desk, surroundings: ActivityEnvironment) -> None:
+    desk.look("node-1", "node-2")
+    nodes = [desk.node("node-1"), desk.node("node-2")]
+
+    def asked(milliseconds: int) -> CompareFleet:
+        seen = [
+            Seen(check="clock", verdict=Verdict.WARN, summary=f"the clock is {milliseconds} ms off"),
+            Seen(check="parity", verdict=Verdict.WARN, summary="configuration: said by the comparison"),
+            Seen(check="ecc_uncorrected", verdict=Verdict.WARN, summary="no matter of configuration"),
+        ]
+        ids = [node.instance_id for node in nodes]
+        return CompareFleet(cluster="lab", instance_ids=ids, found={nodes[1].instance_id: seen})
+
+    report = surroundings.run(desk.activities.compare_fleet, asked(120))
+    assert [(one.node_name, one.differences) for one in report.differing] == [("node-2", ["the clock is 120 ms off"])]
+    assert report.token == surroundings.run(desk.activities.compare_fleet, asked(130)).token
