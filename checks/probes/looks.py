@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from checks.host import Host
 from checks.model import Finding, Verdict
@@ -57,8 +57,7 @@ class Rise:
         return 60.0 * self.per_second
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """A counter's value at a Unix time, in the boot that has this id."""
 
     at: float
@@ -107,14 +106,14 @@ class Looks:
         """All that is worth remembering: earlier samples, thinned by age, and this look's, at most `COUNTERS_LIMIT` counters."""
         kept = {}
         for name in {**self._noted, **self.earlier}:
-            new = [Sample(self.now, self._noted[name], self.boot_id)] if name in self._noted else []
+            new = Sample(self.now, self._noted[name], self.boot_id) if name in self._noted else None
             across = name in self._across_boots
             past = [one for one in self.earlier.get(name, []) if one.at < self.now]
             if not across and name in self._noted:
                 past = [one for one in past if one.boot_id == self.boot_id]
             # A counter that this look did not read may be one of those that outlive a boot.
             spacings = _SPACINGS_S if name in self._noted and not across else _SPACINGS_ACROSS_BOOTS_S
-            thinned = _thin(_without_repeats([*past, *new]), self.now, spacings)
+            thinned = _thin(_appended(past, new) if new else past, self.now, spacings)
             if thinned:
                 kept[name] = thinned
         if len(kept) <= COUNTERS_LIMIT:
@@ -193,19 +192,16 @@ def _known_at(samples: Sequence[Sample], at: float) -> Iterable[Sample]:
             yield Sample(at, older.value, older.boot_id)
 
 
-def _without_repeats(samples: Sequence[Sample]) -> list[Sample]:
+def _appended(past: list[Sample], new: Sample) -> list[Sample]:
     """Of a counter that stands still, only the first and the last sample are needed."""
-    kept: list[Sample] = []
-    for sample in samples:
-        same = [one for one in kept[-2:] if (one.value, one.boot_id) == (sample.value, sample.boot_id)]
-        if len(same) == 2:
-            kept.pop()
-        kept.append(sample)
-    return kept
+    stood_still = len(past) > 1 and past[-2][1:] == past[-1][1:] == new[1:]
+    return [*(past[:-1] if stood_still else past), new]
 
 
 def _thin(samples: Sequence[Sample], now: float, spacings: Sequence[tuple[float, float]]) -> list[Sample]:
     """Keep samples the farther apart the older they are, and always the newest, if it is not too old."""
+    if len(samples) <= 2 and samples and now - samples[0].at <= spacings[-1][0]:
+        return list(samples)
     kept: list[Sample] = []
     for position, sample in enumerate(samples):
         spacing = next((apart for age, apart in spacings if now - sample.at <= age), None)
