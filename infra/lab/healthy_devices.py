@@ -104,6 +104,7 @@ def disk_files(disks: int, disk_gb: int) -> dict[str, str]:
         model = "Amazon EC2 NVMe Instance Storage" if number else "Amazon Elastic Block Store"
         controller, block = f"sys/class/nvme/nvme{number}", f"sys/block/nvme{number}n1"
         files |= {f"{controller}/state": "live\n", f"{controller}/model": f"{model}\n", f"{controller}/transport": "pcie\n"}
+        files |= {f"{block}/device/model": f"{model}\n"}
         files |= {f"{block}/size": f"{(disk_gb if number else 500) * 10**9 // 512}\n", f"{block}/ro": "0\n"}
     return files
 

@@ -18,6 +18,8 @@ SERVICES = "var/lib/lab/services"
 """One file a unit: load state, active state, sub-state, as `systemctl show` tells them."""
 CLOCK = "var/lib/lab/clock"
 """What `chronyc -c tracking` prints. Fields: https://chrony-project.org/doc/4.4/chronyc.html."""
+DISKS = "var/lib/lab/disks"
+"""How full each file system is, as `nvidia/lab_disks.py` reads it."""
 FABRIC_MANAGER_VERSION = "var/lib/lab/fabric_manager_version"
 SYNCHRONISED = (
     "A9FEA97B,169.254.169.123,4,1764463200.123456789,0.000001234,-0.000000321,0.000012345,"
@@ -69,6 +71,7 @@ def host_files(hardware: Hardware | None) -> dict[str, str]:
         "proc/mounts": mounts(disks),
         "proc/mdstat": arrays(disks),
         CLOCK: SYNCHRONISED,
+        DISKS: how_full(),
         **_services(hardware),
         **disk_files(disks, hardware.disk_gb if hardware else 0),
         **memory_controller_files(2 if hardware else 1),
@@ -90,6 +93,11 @@ def _services(hardware: Hardware | None) -> dict[str, str]:
     return {f"{SERVICES}/{unit}.service": f"{state}\n" for unit, state in units.items()}
 
 
+def how_full(*, root: str = "62.0 97.0", scratch: str = "88.0 99.9", shared: str = "57600 41.0 93.0") -> str:
+    """Per cent of bytes and inodes free on the root volume and the instance store, and size and both of the shared one."""
+    return f"/ 500 {root}\n/opt/dlami/nvme 30400 {scratch}\n/fsx {shared}\n"
+
+
 def mounts(disks: int, *, root: str = "rw", scratch: str = "rw") -> str:
     """Text of /proc/mounts; `root` and `scratch` say whether the root volume and the instance store are rw or ro."""
     lines = [
@@ -101,6 +109,7 @@ def mounts(disks: int, *, root: str = "rw", scratch: str = "rw") -> str:
     if disks:
         options = f"{scratch},noatime,attr2,inode64,logbufs=8,sunit=1024,swidth=8192,noquota"
         lines.append(f"/dev/md0 /opt/dlami/nvme xfs {options} 0 0")
+        lines.append("10.0.3.17@tcp:/kq3wlbev /fsx lustre rw,relatime,flock,lazystatfs 0 0")
     return "".join(line + "\n" for line in lines)
 
 

@@ -13,6 +13,10 @@ from infra.lab.healthy_devices import PCI_DEVICES, device_folders
 from infra.lab.healthy_host import host_files
 
 
+RISEN_FOR_S = 600.0
+"""A counter that a fault makes rise has risen for so long when the fault is injected, so that the next look sees it."""
+
+
 def make_template(folder: Path, hardware: Hardware | None) -> Path:
     """Write the healthy files of a kind of node once, for `MachineFiles` to share; returns the folder."""
     if not folder.is_dir():
@@ -59,10 +63,11 @@ class MachineFiles:
     def show(self, changes: Mapping[str, str | None], rising: Mapping[str, float] | None = None) -> None:
         """Make the machine look healthy but for `changes`: text by path under the root, None for what is gone.
 
-        `rising` are counters, by path, that rise so much a second from now on, or from when they began to.
+        `rising` are counters, by path, that rise so much a second, and have done so for a while when they are first shown.
         """
         now = time.time()
-        self._rising = {name: self._rising.get(name) or (rate, now) for name, rate in (rising or {}).items()}
+        since = now - RISEN_FOR_S
+        self._rising = {name: self._rising.get(name) or (rate, since) for name, rate in (rising or {}).items()}
         self._asked = dict(changes)
         self._bring(self._asked | self._counted(now))
 

@@ -20,13 +20,17 @@ ENDS = {
 
 @dataclass(frozen=True)
 class NamedFault:
-    """One row. `fault_class` and `action` are what a diagnosis of the node comes to; `source` is public and shows the format."""
+    """One row. `fault_class` and `action` are what a diagnosis of the node comes to; `source` is public and shows the format.
+
+    `by_rise`: it shows only to those who looked at the node before, minutes ago: what tells is how fast a counter rose.
+    """
 
     what: str
     fault_class: str
     action: Action
     source: str
     fault: Fault
+    by_rise: bool = False
 
     @property
     def signal(self) -> str:

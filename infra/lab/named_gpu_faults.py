@@ -192,6 +192,12 @@ _BY_NVML = {
     "recovery_reset_flag": _nvml("NVML asks for a reset", "reset_needed", Action.RESET_GPU, _NVML, {"recovery_action": 1}),
     "recovery_reboot_flag": _nvml("NVML asks for a reboot", "reboot_needed", Action.REBOOT_NODE, _NVML, {"recovery_action": 2}),
     "nvlinks_down": _nvml("two NVLinks of one GPU are down", "link", Action.RESET_GPU, _NVML, {"nvlinks_down": [3, 4]}),
+    "nvlink_crc_storm": NamedFault(
+        "an NVLink repeats packets all the time",
+        *("link", Action.RESET_GPU, _NVML),
+        Fault(gpu_state={"nvlink_errors": {"163": {"7": 900_000}}}),
+        by_rise=True,
+    ),
     "fabric_unhealthy": _nvml(
         "a GPU is unhealthy in the NVSwitch fabric",
         *("fabric", Action.REBOOT_NODE, _NVML),

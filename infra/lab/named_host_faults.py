@@ -10,11 +10,13 @@ from infra.lab.faults import Fault
 from infra.lab.healthy_devices import aer_file
 from infra.lab.healthy_host import (
     CLOCK,
+    DISKS,
     FABRIC_MANAGER_VERSION,
     NOT_SYNCHRONISED,
     SERVICES,
     arrays,
     clock_off_by,
+    how_full,
     mounts,
 )
 from infra.lab.named_faults import NamedFault
@@ -27,6 +29,7 @@ _SYSFS = _LINUX + "Documentation/ABI/stable/sysfs-class-infiniband"
 _EFA = "https://github.com/amzn/amzn-drivers/tree/master/kernel/linux/efa"
 _FABRIC_GUIDE = "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/"
 _CHRONY = "https://chrony-project.org/doc/4.4/chronyc.html"
+_STATVFS = "https://man7.org/linux/man-pages/man3/statvfs.3.html"
 _SYSTEMD = "https://www.freedesktop.org/software/systemd/man/latest/systemctl.html"
 
 _PORT = "sys/class/infiniband/{efa}/ports/1/"
@@ -66,7 +69,7 @@ _PROCESSOR_AND_MEMORY = {
     ),
     "edac_uncorrected": _files(
         "a memory controller counts an uncorrected error",
-        *("host", Action.REPLACE_NODE, _EDAC),
+        *("hardware", Action.REPLACE_NODE, _EDAC),
         {_MC0 + "ue_count": "1\n"},
         cure="never",
     ),
@@ -74,6 +77,12 @@ _PROCESSOR_AND_MEMORY = {
         "system memory corrected an error",
         *("none", Action.NONE, _EDAC),
         "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 slot:0 page:0x2c3e5a offset:0x0 grain:32)",
+    ),
+    "memory_corrected_storm": NamedFault(
+        "a module of memory corrects errors all the time",
+        *("hardware", Action.REPLACE_NODE, _EDAC),
+        Fault(rising={_MC0 + "ce_count": 2.0}, cure="never"),
+        by_rise=True,
     ),
     "edac_corrected": _files(
         "a memory controller counts a few corrected errors", "none", Action.NONE, _EDAC, {_MC0 + "ce_count": "3\n"}
@@ -154,6 +163,15 @@ _STORAGE = {
         *("host", Action.REBOOT_NODE, "https://raid.wiki.kernel.org/index.php/Mdstat"),
         {"proc/mdstat": arrays(8, failed=3)},
     ),
+    "disk_full": _files(
+        "the root volume is full", "configuration", Action.NONE, _STATVFS, {DISKS: how_full(root="0.3 97.0")}, cure="never"
+    ),
+    "shared_storage_hangs": _files(
+        "a shared file system does not answer those who ask",
+        *("configuration", Action.NONE, _STATVFS),
+        {DISKS: how_full(shared="hung")},
+        cure="never",
+    ),
     "shared_storage": _line(
         "a shared file system does not answer",
         *("none", Action.NONE, _LINUX + "fs/nfs/nfs4state.c"),
@@ -175,6 +193,12 @@ _NETWORK = {
         *("unknown_code", Action.RUN_DIAGNOSTICS, _AER),
         "nvidia {pci}: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer, (Requester ID)",
     ),
+    "pcie_nonfatal_rise": NamedFault(
+        "a GPU counts new PCIe errors that are not fatal",
+        *("none", Action.NONE, _AER),
+        Fault(files={_GPU + "aer_dev_nonfatal": aer_file("nonfatal", CmpltTO=4)}),
+        by_rise=True,
+    ),
     "pcie_corrected": _line(
         "a PCIe error was corrected",
         *("none", Action.NONE, _AER),
@@ -186,24 +210,25 @@ _NETWORK = {
         "the driver cannot bring an EFA device back",
         *("host", Action.REBOOT_NODE, _EFA),
         "efa {efa_pci}: Device isn't ready, can't reset device",
-        files={_PORT + "state": "1: DOWN\n", _PORT + "phys_state": "3: Disabled\n"},
         kills=True,
     ),
     "efa_port_down": _files(
         "the port of an EFA device is down",
-        *("host", Action.REBOOT_NODE, _SYSFS),
-        {_PORT + "state": "1: DOWN\n", _PORT + "phys_state": "3: Disabled\n"},
+        *("host", Action.REPLACE_NODE, _SYSFS),
+        {_PORT + "state": "1: DOWN\n", _PORT + "phys_state": "2: Polling\n"},
+        cure="never",
     ),
     "efa_missing": _files(
         "an EFA device is not there",
-        *("host", Action.REBOOT_NODE, "https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html"),
-        {"sys/class/infiniband/{efa}": None},
+        *("configuration", Action.NONE, "https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html"),
+        {"sys/class/infiniband/{efa}": None, "sys/bus/pci/devices/{efa_pci}": None},
         cure="power_cycle",
     ),
     "efa_retransmits": NamedFault(
         "an EFA device sends again what was not answered",
         *("none", Action.NONE, _EFA),
         Fault(rising={_PORT + "hw_counters/retrans_pkts": 50.0, _PORT + "hw_counters/retrans_timeout_events": 5.0}),
+        by_rise=True,
     ),
     "nic_health": _line(
         "a network card's firmware stopped",
@@ -221,7 +246,7 @@ _CONFIGURATION = {
     ),
     "fabric_manager_stopped": _files(
         "Fabric Manager does not run",
-        *("configuration", Action.RUN_DIAGNOSTICS, _SYSTEMD),
+        *("configuration", Action.NONE, _SYSTEMD),
         {f"{SERVICES}/nvidia-fabricmanager.service": "loaded failed failed\n"},
     ),
     "clock_unsynchronised": _files(

@@ -1,10 +1,11 @@
-"""`hotspare lab up|down|status|inject`: a whole cluster on this machine, to play with and to test on."""
+"""`hotspare lab up|down|status|faults|inject|cure`: a whole cluster on this machine, to play with and to test on."""
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -86,12 +87,31 @@ def status(folder: FolderOption = None, as_json: JsonOption = False) -> None:
 
 
 @lab.command()
+def faults(as_json: JsonOption = False) -> None:
+    """List the faults that have a name: what breaks, where it shows, what ends it."""
+    with answering(as_json) as answer, _lab_errors():
+        from infra.lab.named_faults import table
+
+        rows = {name: row.to_json() for name, row in table().items()}
+        answer.document({"faults": rows})
+        _tell_faults(answer, rows)
+
+
+@lab.command()
 def inject(
     node: Annotated[str, typer.Argument(metavar="NODE", help="The lab node: node-1, spare-1...")],
+    named: Annotated[str, typer.Option("--fault", help="A fault by its name; `hotspare lab faults` lists them.")] = "",
     xid: Annotated[int | None, typer.Option(help="Print the line of this XID and put the GPU into its state.")] = None,
     sxid: Annotated[int | None, typer.Option(help="Print the line of this SXid.")] = None,
-    gpu: Annotated[int, typer.Option(min=0, help="Index of the GPU.")] = 3,
-    cure: Annotated[str, typer.Option(help="reboot, power_cycle, never, comes_back, no_boot or hang.")] = "reboot",
+    text: Annotated[str, typer.Option(help="Text after the code, in place of the usual one.")] = "",
+    line: Annotated[
+        list[str] | None, typer.Option("--line", help="A kernel line of any kind; {pci} is the GPU's address. Repeat for more.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, max=100_000, help="How often the lines are printed.")] = 1,
+    gpu: Annotated[int | None, typer.Option(min=0, help="Index of the GPU; 3 if not given.")] = None,
+    cure: Annotated[
+        str, typer.Option(help="reboot, power_cycle, never, comes_back, no_boot or hang; else as the name says, or reboot.")
+    ] = "",
     slow: Annotated[float | None, typer.Option(min=0, max=1, help="Share of the bandwidth that is left.")] = None,
     slow_kind: Annotated[str, typer.Option(help="intra: inside the node; inter: between nodes.")] = "inter",
     wrong: Annotated[int, typer.Option(min=0, help="Wrong elements in every all-reduce.")] = 0,
@@ -104,13 +124,37 @@ def inject(
     with answering(as_json) as answer, _lab_errors():
         from infra.lab.faults import Fault
 
-        if xid is None and sxid is None and slow is None and not (wrong or lost or hang):
-            raise BadInput("say what breaks: --xid, --sxid, --slow, --wrong, --lost or --hang")
-        fault = Fault(xid=xid, sxid=sxid, gpu=gpu, cure=cure, slow=slow, slow_kind=slow_kind, wrong=wrong, lost=lost, hang=hang)
+        said: dict[str, Any] = {"xid": xid, "sxid": sxid, "text": text, "lines": line or []}
+        said |= {"slow": slow, "wrong": wrong or None, "lost": lost, "hang": hang}
+        given = {
+            name: value for name, value in said.items() if value is not None and value is not False and value not in ("", [])
+        }
+        if named and given:
+            raise BadInput("a fault by name says all that breaks; leave out --" + ", --".join(given))
+        if not named and not given.keys() - {"text"}:
+            raise BadInput("say what breaks: --fault NAME, --xid, --sxid, --line, --slow, --wrong, --lost or --hang")
+        if named:
+            fault = replace(Fault.named(named, gpu=gpu, cure=cure), repeat=repeat)
+        else:
+            place = 3 if gpu is None else gpu
+            fault = Fault(**given, gpu=place, cure=cure or "reboot", slow_kind=slow_kind, repeat=repeat)
         lines = _remote(folder).inject(node, fault)
         answer.document({"node": node, "fault": fault.to_json(), "lines": lines})
         answer.say(Text("\n".join(lines) or f"{node}: broken without a line in its kernel log"))
         answer.say(f"next: hotspare why {node}")
+
+
+@lab.command()
+def cure(
+    node: Annotated[str, typer.Argument(metavar="NODE", help="The lab node.")],
+    folder: FolderOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take every fault from a lab node, as new hardware or a person would; its kernel log keeps its lines."""
+    with answering(as_json) as answer, _lab_errors():
+        _remote(folder).cure(node)
+        answer.document({"node": node, "faults": []})
+        answer.say(f"{node} has no fault any more")
 
 
 def _remote(folder: Path | None) -> RemoteLab:
@@ -175,8 +219,21 @@ def _tell_status(answer: Answer, seen: dict[str, Any]) -> None:
         answer.say(f"Temporal UI: {seen['ui_url']}")
 
 
+def _tell_faults(answer: Answer, rows: dict[str, dict[str, Any]]) -> None:
+    table = Table(box=None, padding=(0, 1), title_justify="left")
+    for heading in ("fault", "what breaks", "shows in", "class", "action", "ended by"):
+        table.add_column(heading, overflow="fold")
+    for name, row in sorted(rows.items(), key=lambda one: one[1]["fault_class"]):
+        words = ("what", "signal", "fault_class", "action", "cure")
+        table.add_row(Text(name, style="cyan"), *(Text(row[word]) for word in words))
+    answer.say(table)
+    answer.say(Text("next: hotspare lab inject node-2 --fault fell_off_bus"))
+
+
 def _fault(fault: dict[str, Any]) -> str:
+    if fault.get("name"):
+        return f"{fault['name']} (cure: {fault['cure']})"
     for key, name in (("xid", "XID"), ("sxid", "SXid"), ("slow", "slow")):
         if fault.get(key) is not None:
             return f"{name} {fault[key]} (cure: {fault.get('cure', '?')})"
-    return ", ".join(key for key in ("wrong", "lost", "hang") if fault.get(key)) or "?"
+    return ", ".join(key for key in ("wrong", "lost", "hang") if fault.get(key)) or "kernel lines"

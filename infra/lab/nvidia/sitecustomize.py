@@ -1,10 +1,13 @@
 """Puts the lab's fake driver under every Python that runs on a lab node: pynvml's own code loads it instead of libnvidia-ml.
 
-Nothing is imported until a program imports ctypes, so that other programs start as quickly as ever.
+No driver is imported until a program imports ctypes, so that other programs start as quickly as ever. `os.statvfs` tells of
+the node's disks.
 """
 
 import sys
 from typing import Any
+
+from lab_disks import replace_statvfs  # type: ignore[import-not-found]
 
 
 class _CtypesFinder:
@@ -42,3 +45,4 @@ def _replace_loader(ctypes: Any) -> None:
 
 
 sys.meta_path.insert(0, _CtypesFinder())
+replace_statvfs()
