@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Optional
@@ -17,6 +18,8 @@ from checks.kernel_log import parse_all
 from checks.kernel_log.bursts import CONSEQUENCES
 from checks.kernel_log.nvidia_lines import RECOVERY_ACTION_CHANGED
 from checks.model import Action, KernelEvent
+
+_CODE = re.compile(r"(s?xid)?[ #=-]{0,2}(\d{1,6})", re.ASCII)
 
 
 class UnknownTopic(ValueError):
@@ -50,10 +53,9 @@ def explain(words: Sequence[str], machine: Machine = UNKNOWN_MACHINE) -> Explana
     if events:
         return _line(events[0], machine)
     topic = " ".join(text.lower().replace(":", " ").replace("_", " ").split())
-    kind, _, rest = topic.partition(" ")
-    number = rest if kind in ("xid", "sxid") else kind if not rest else ""
-    if number.isascii() and number.isdigit() and len(number) <= 6:
-        return _sxid(int(number), machine) if kind == "sxid" else _xid(int(number), machine)
+    code = _CODE.fullmatch(topic)
+    if code:
+        return _sxid(int(code.group(2)), machine) if code.group(1) == "sxid" else _xid(int(code.group(2)), machine)
     signal = topic[5:] if topic.startswith("host ") else topic
     signal = signal.replace(" ", "_")
     if signal in signal_names():

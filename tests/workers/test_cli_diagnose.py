@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +137,29 @@ def test_rotated_logs_are_read_as_they_are_packed_and_a_cut_one_is_an_error(tmp_
     status, _, err = type_in(str(log))
     assert status == 64
     assert "to its end" in err
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_packed_logs_are_read_from_standard_input_too(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    log = tmp_path / "kern.log"
+    log.write_bytes(pack(f"Aug 10 15:36:05 node-1 kernel: {LOST}\n".encode()))
+    for status, documents in (ask(str(log)), ask("-", given=log.read_bytes())):
+        assert (status, of_type(documents, "recommendation")[0]["action"]) == (2, "REBOOT_NODE")
+
+
+@pytest.mark.parametrize(("begin", "command"), [(b"\x28\xb5\x2f\xfd", "zstdcat"), (b"LPKSHHRH", "journalctl --file")])
+def test_what_another_program_has_to_read_is_refused_with_its_command(begin: bytes, command: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(begin + b"\x00" * 100)
+    status, out, err = type_in(str(log))
+    assert (status, out) == (64, "")
+    assert command in err
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+def test_logs_of_other_systems_tools_are_read(encoding: str) -> None:
+    status, documents = ask("-", given=f"[ 1234.5] {LOST}\r\n".encode(encoding))
+    assert (status, of_type(documents, "event")[0]["monotonic_s"]) == (2, 1234.5)
 
 
 def test_a_pipe_is_read_whole(tmp_path: Path) -> None:

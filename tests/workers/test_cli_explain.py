@@ -36,7 +36,7 @@ def test_a_code_is_explained_with_its_action_its_ladder_and_its_sources(capsys: 
         assert part in text
 
 
-@pytest.mark.parametrize("topic", [["79"], ["xid", "79"], ["XID:79"], ["xid 79"]])
+@pytest.mark.parametrize("topic", [["79"], ["xid", "79"], ["XID:79"], ["xid 79"], ["Xid79"], ["xid-79"]])
 def test_a_code_may_be_written_as_people_write_it(capsys: pytest.CaptureFixture[str], topic: list[str]) -> None:
     found = document(capsys, *topic)
     assert (found["topic"], found["action"], found["fault_class"]) == ("xid:79", "REBOOT_NODE", "gpu_lost")

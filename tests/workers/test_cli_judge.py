@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +65,19 @@ def test_bytes_of_any_encoding_are_read() -> None:
     for data in (text.encode("utf-16"), text.encode("utf-8-sig"), b"\xff\xfe\xfd\n" + b"\x80" + text.encode()):
         assert ask("--tool", "ib_write_bw", "--link-gbits", "400", "-", given=data)["cause"] in ("healthy", "unreadable")
     assert ask("--tool", "ib_write_bw", "--link-gbits", "400", "-", given=text.encode("utf-16"))["verdict"] == "OK"
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_packed_output_is_read_from_a_file_and_from_standard_input(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    packed = tmp_path / "output"
+    packed.write_bytes(pack(Path(LINK).read_bytes()))
+    words = ("--tool", "ib_write_bw", "--link-gbits", "400")
+    assert ask(*words, str(packed))["verdict"] == "OK"
+    assert ask(*words, "-", given=packed.read_bytes())["verdict"] == "OK"
+    packed.write_bytes(packed.read_bytes()[:-20])
+    status, _, err = type_in(*words, str(packed))
+    assert status == 64
+    assert "to its end" in err
 
 
 def test_own_floors_come_from_the_command_line_and_from_a_named_settings_file(tmp_path: Path) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import sys
 import time
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, cast
+from typing import Annotated, Any
 
 import typer
 from rich import box
@@ -26,16 +23,18 @@ from checks.diagnosis import FleetLogs, Hardware, Recommendation, Storm, describ
 from checks.document import worst
 from checks.model import KernelEvent, Verdict
 from workers.cli.common import Answer, answering
+from workers.cli.inputs import DAMAGED, open_input
 from workers.settings import load_settings
 
 MOST_ROWS = 200
 """Different faults in the table for people. Hotspare default; --json gives every line."""
 
+_WHAT = "files with kernel logs"
+
 MOST_REASONS = 3
 """Reasons of a recommendation in the table for people. Hotspare default; --json gives all."""
 
 _STYLES = {Verdict.OK: "bold green", Verdict.WARN: "bold yellow", Verdict.CRITICAL: "bold red", Verdict.UNKNOWN: "bold magenta"}
-_GZIP = b"\x1f\x8b"
 _FIELDS = ("kind", "code", "pci", "pid", "name", "severity", "link", "recovery_from", "recovery_to")
 _MORE_FIELDS = ("gpu_instance", "compute_instance", "caused_by", "signal", "monotonic_s", "text")
 
@@ -47,7 +46,7 @@ def add_to(app: typer.Typer) -> None:
 
 def diagnose(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Kernel logs in any form, gzip too; - reads standard input.")
+        list[str], typer.Argument(metavar="FILE...", help="Kernel logs in any form, packed too; - reads standard input.")
     ],
     driver_version: Annotated[str, typer.Option(help="Driver version: NVLink 5 registers changed with 575.")] = "",
     instance_type: Annotated[str, typer.Option(help="EC2 instance type of the nodes, such as p5.48xlarge.")] = "",
@@ -81,36 +80,19 @@ def _named(files: list[str]) -> list[tuple[str, str]]:
     """
     for file in files:
         # A pipe can be opened but once.
-        if not Path(file).is_fifo():
+        if file != "-" and not Path(file).is_fifo():
             with ExitStack() as stack:
-                _open(file, stack)
+                open_input(file, stack, _WHAT)
     shared = Counter(Path(file).name for file in dict.fromkeys(files))
     return [(file, "stdin" if file == "-" else Path(file).name if shared[Path(file).name] == 1 else file) for file in files]
 
 
-def _open(file: str, stack: ExitStack) -> BinaryIO:
-    if file == "-":
-        return sys.stdin.buffer
-    try:
-        return stack.enter_context(cast("BinaryIO", gzip.open(file)) if _is_packed(Path(file)) else Path(file).open("rb"))
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise BadInput(f"cannot read {file}: {why}; name files with kernel logs, or -") from error
-
-
-def _is_packed(path: Path) -> bool:
-    if path.is_fifo():
-        return False
-    with path.open("rb") as stream:
-        return stream.read(len(_GZIP)) == _GZIP
-
-
 def _read(logs: FleetLogs, file: str, name: str) -> Iterator[tuple[str, KernelEvent, Assessment]]:
     with ExitStack() as stack:
-        stream = _open(file, stack)
+        stream = open_input(file, stack, _WHAT)
         try:
             yield from logs.read(stream, name)
-        except (OSError, EOFError, zlib.error) as error:
+        except DAMAGED as error:
             raise BadInput(f"cannot read {file} to its end: {getattr(error, 'strerror', None) or error}") from error
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import codecs
-import sys
+from contextlib import ExitStack
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +16,7 @@ from checks.judges import tools
 from checks.judges.judgement import Judgement
 from checks.model import Verdict
 from workers.cli.common import Answer, JsonOption, answering
+from workers.cli.inputs import DAMAGED, open_input
 from workers.settings import load_settings
 
 MOST_BYTES = 64 * 2**20
@@ -32,7 +33,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def judge(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="File with the tool's whole output; - reads standard input.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The tool's whole output, packed too; - reads standard input.")],
     tool: Annotated[Tool, typer.Option("--tool", "-t", help="What printed it.")],
     instance_type: Annotated[
         str, typer.Option(help="EC2 instance type of the nodes, such as p5.48xlarge; else the GPU is read from the output.")
@@ -75,14 +76,12 @@ def judge(
 
 def _read(file: str) -> str:
     """Read the output. Raises BadInput, saying why, where it cannot be read or is too long."""
-    try:
-        if file == "-":
-            data = sys.stdin.buffer.read(MOST_BYTES + 1)
-        else:
-            with Path(file).open("rb") as stream:
-                data = stream.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise BadInput(f"cannot read {file}: {error.strerror or error}; name a file with the tool's output, or -") from error
+    with ExitStack() as stack:
+        stream = open_input(file, stack, "a file with the tool's output")
+        try:
+            data = stream.read(MOST_BYTES + 1)
+        except DAMAGED as error:
+            raise BadInput(f"cannot read {file} to its end: {getattr(error, 'strerror', None) or error}") from error
     if len(data) > MOST_BYTES:
         raise BadInput(f"{file} is longer than {MOST_BYTES >> 20} MiB; give the output of one test alone")
     utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
