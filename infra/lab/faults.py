@@ -57,9 +57,9 @@ class Fault:
 
     `lines` are kernel lines of any kind, with {pci}, {slot}, {efa}, {efa_pci} filled in. `gpu_state` sets what the driver answers
     of the GPU (keys: `gpu_counters.py`), of all GPUs with `every_gpu`; `absent`: the driver does not count the GPU at all.
-    `files` sets files under the node's root by path (same names filled in), None takes one away; `rising` makes counters there
-    rise, so many a second, as if for ten minutes already. `driver` is the version of driver, kernel module and Fabric Manager. `kills`: whether work dies of it,
-    where that does not follow from the code. `name` is what `Fault.named` was asked for.
+    `files` sets files under the node's root by path (same names filled in), None takes one away. `rising` makes counters there
+    rise, so many a second, as if for ten minutes already. `driver` is the version of driver, kernel module and Fabric Manager.
+    `kills`: whether work dies of it, where that does not follow from the code. `name` is what `Fault.named` was asked for.
     """
 
     xid: int | None = None

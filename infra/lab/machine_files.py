@@ -12,7 +12,6 @@ from infra.lab.hardware import Hardware
 from infra.lab.healthy_devices import PCI_DEVICES, device_folders
 from infra.lab.healthy_host import host_files
 
-
 RISEN_FOR_S = 600.0
 """A counter that a fault makes rise has risen for so long when the fault is injected, so that the next look sees it."""
 
