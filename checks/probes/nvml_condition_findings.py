@@ -46,6 +46,18 @@ def _margin(gpu: GpuReadings, who: GpuRef, at: float) -> Iterable[Finding]:
         summary = f"GPU {gpu.index} is too hot: its thermal margin is {margin} °C, it slows down at {limit} °C"
         evidence = f"margin {margin} °C, temperature {gpu.get('temperature_c').text() or 'not known'} °C"
         yield Finding("thermal_margin", Verdict.WARN, summary, evidence, at, Action.CONTACT_SUPPORT, None, who)
+    elif margin is None:
+        yield from _too_hot(gpu, "temperature_c", "slowdown_temperature_c", "", who, at)
+    yield from _too_hot(gpu, "memory_temperature_c", "memory_max_temperature_c", "'s memory", who, at)
+
+
+def _too_hot(gpu: GpuReadings, reading: str, limit_reading: str, part: str, who: GpuRef, at: float) -> Iterable[Finding]:
+    """Judge by an absolute limit, where the GPU has one; a limit of 0 is none."""
+    temperature, limit = gpu.get(reading).number(), gpu.get(limit_reading).number()
+    if temperature is not None and limit and temperature >= limit:
+        summary = f"GPU {gpu.index}{part} is too hot: {temperature} °C, its limit is {limit} °C"
+        evidence = f"{reading} {temperature}, {limit_reading} {limit} (NVML's threshold of this board)"
+        yield Finding("thermal_margin", Verdict.WARN, summary, evidence, at, Action.CONTACT_SUPPORT, None, who)
 
 
 def _power_limit(gpu: GpuReadings, peers: Sequence[GpuReadings], who: GpuRef, at: float) -> Iterable[Finding]:

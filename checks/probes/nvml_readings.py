@@ -61,6 +61,9 @@ _COUNTERS = {"volatile": 0, "aggregate": 1}
 _LOCATIONS = {"dram": 2, "sram": 7}
 """NVML_MEMORY_ERROR_TYPE_*, NVML_*_ECC and NVML_MEMORY_LOCATION_*. Older GPUs count other locations, which the totals hold."""
 
+_SLOWDOWN, _MEMORY_MAX = 1, 2
+"""NVML_TEMPERATURE_THRESHOLD_*: absolute limits, which GPUs before Hopper have in place of margins."""
+
 SRAM_COUNTERS = (
     *("aggregateUncParity", "aggregateUncSecDed", "aggregateCor", "volatileUncParity", "volatileUncSecDed", "volatileCor"),
     *("aggregateUncBucketL2", "aggregateUncBucketSm", "aggregateUncBucketPcie", "aggregateUncBucketMcu"),
@@ -148,10 +151,13 @@ def _condition(nvml: Any, gpu: Any) -> Questions:
     return {
         "temperature_c": _number(nvml, "nvmlDeviceGetTemperature", gpu, 0),
         "thermal_margin_c": _number(nvml, "nvmlDeviceGetMarginTemperature", gpu),
+        "slowdown_temperature_c": _number(nvml, "nvmlDeviceGetTemperatureThreshold", gpu, _SLOWDOWN),
+        "memory_max_temperature_c": _number(nvml, "nvmlDeviceGetTemperatureThreshold", gpu, _MEMORY_MAX),
         "clocks_event_reasons": _number(nvml, "nvmlDeviceGetCurrentClocksEventReasons", gpu),
         "clock_sm_mhz": _number(nvml, "nvmlDeviceGetClockInfo", gpu, 1),
         "clock_memory_mhz": _number(nvml, "nvmlDeviceGetClockInfo", gpu, 2),
         "clock_sm_max_mhz": _number(nvml, "nvmlDeviceGetMaxClockInfo", gpu, 1),
+        "clock_application_mhz": _number(nvml, "nvmlDeviceGetApplicationsClock", gpu, 0),
         "power_mw": _number(nvml, "nvmlDeviceGetPowerUsage", gpu),
         "power_limit_mw": _number(nvml, "nvmlDeviceGetEnforcedPowerLimit", gpu),
         "power_limit_default_mw": _number(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", gpu),

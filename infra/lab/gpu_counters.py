@@ -14,6 +14,7 @@ The keys of a GPU's state, which faults and tests set (identity, `lost`, `hung`,
     inforom                0, or the code with which it fails: 14 corrupted
     ecc_mode, mig_mode     [current, after the next boot]
     thermal_margin         degrees below the limit; clocks_event_reasons: the bits of nvml.h
+    temperature_limits     {"N": degrees}: NVML's absolute limits 0 shutdown, 1 slowdown, 2 memory, 3 GPU; {} from Hopper on
     power_mw               {"draw", "limit", "default"}
     clocks                 [SM, memory], MHz
     pcie                   {"generation", "generation_max", "width", "width_max", "N": NVML field N: 94, 95, 169, 173-183}
@@ -67,6 +68,7 @@ def fresh_counters(gpu_name: str) -> dict[str, Any]:
         "ecc_mode": [1, 1],
         "mig_mode": [0, 0],
         "thermal_margin": 52,
+        "temperature_limits": {"0": 92, "1": 89, "2": 95, "3": 85} if ampere else {},
         "power_mw": {"draw": 71000, "limit": power_w * 1000, "default": power_w * 1000},
         "clocks": [1410, 1593] if ampere else [1980, 2619],
         "pcie": {"generation": generation, "generation_max": generation, "width": 16, "width_max": 16, "94": 0},

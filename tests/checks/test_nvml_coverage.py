@@ -41,9 +41,9 @@ READ: dict[str, tuple[str, ...]] = {
     "nvmlDeviceValidateInforom, GetInforomConfigurationChecksum": ("inforom_corrupt",),
     "temperatures and margins": (
         *("temperature_c", "memory_temperature_c", "thermal_margin_c", "shutdown_margin_c", "slowdown_margin_c"),
-        *("memory_max_margin_c", "gpu_max_margin_c"),
+        *("memory_max_margin_c", "gpu_max_margin_c", "slowdown_temperature_c", "memory_max_temperature_c"),
     ),
-    "clocks": ("clocks_event_reasons", "clock_sm_mhz", "clock_memory_mhz", "clock_sm_max_mhz"),
+    "clocks": ("clocks_event_reasons", "clock_sm_mhz", "clock_memory_mhz", "clock_sm_max_mhz", "clock_application_mhz"),
     "times at lowered clocks": ("slow_software_thermal_ns", "slow_hardware_thermal_ns", "slow_power_brake_ns"),
     "violations": tuple(f"violation_{name}_ns" for name in ("power", "thermal", "board_limit", "reliability")),
     "power": ("power_mw", "power_limit_mw", "power_limit_default_mw"),

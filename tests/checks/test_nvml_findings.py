@@ -264,6 +264,15 @@ def test_partition_and_fabric_manager_of_the_health_are_told_and_accuse_nobody()
     assert "partition assigned yes, fabric manager disconnected" in finding.evidence
 
 
+A100_HEAT: dict[str, Any] = {
+    "thermal_margin_c": Reading(NOT_SUPPORTED),
+    "slowdown_margin_c": Reading(NOT_SUPPORTED),
+    "slowdown_temperature_c": 89,
+    "memory_temperature_c": 60,
+    "memory_max_temperature_c": 95,
+}
+
+
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
@@ -273,6 +282,10 @@ def test_partition_and_fabric_manager_of_the_health_are_told_and_accuse_nobody()
         ({"bank_groups_none": 1, "bank_groups_full": 511}, [("spare_banks", Verdict.WARN, Action.RUN_DIAGNOSTICS)]),
         ({"bank_remaps_active": 3, "bank_remap_pending": 0, "bank_groups_none": 0}, []),
         ({"retired_pages_pending_dbe": 1}, [("page_retirement_pending", Verdict.WARN, Action.RESET_GPU)]),
+        (A100_HEAT | {"temperature_c": 88}, []),
+        (A100_HEAT | {"temperature_c": 89}, [("thermal_margin", Verdict.WARN, Action.CONTACT_SUPPORT)]),
+        (A100_HEAT | {"memory_temperature_c": 95}, [("thermal_margin", Verdict.WARN, Action.CONTACT_SUPPORT)]),
+        (A100_HEAT | {"slowdown_temperature_c": 0, "temperature_c": 88}, []),
         ({"c2c_states": [1, 0, 1, 1]}, [("c2c_down", Verdict.WARN, Action.RUN_DIAGNOSTICS)]),
         ({"c2c_states": [0, 0]}, []),
         ({"c2c_errors": {"counters": ["replays"], "nonzero": {"replays": {"0": 12}, "interrupt_errors": {"0": 1}}}}, []),

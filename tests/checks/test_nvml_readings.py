@@ -36,8 +36,9 @@ def test_every_reading_of_a_healthy_gpu_is_taken_or_named_as_not_supported(read:
         missing = {name for name, reading in values.items() if reading[0] != "ok"}
         pages = {f"retired_pages_{kind}" for kind in ("sbe", "dbe", "pending", "pending_sbe", "pending_dbe")}
         banks = {f"bank_{name}" for name in ("remaps_active", "remaps_inactive", "groups_full", "groups_none", "remap_pending")}
+        limits = {"slowdown_temperature_c", "memory_max_temperature_c"}
         inactive = {"remapped_rows_corrected_inactive", "remapped_rows_uncorrected_inactive"}
-        assert missing == {"memory_unrepairable", *pages, *banks, *inactive, "c2c_states", "c2c_errors"}
+        assert missing == {"memory_unrepairable", *pages, *banks, *inactive, *limits, "c2c_states", "c2c_errors"}
         assert {values[name][0] for name in missing} == {"not_supported"}
         assert values["nvlink_states"][1] == [1] * 18
         assert values["fabric"][1] == {"state": 3, "status": 0, "clique": 0, "mask": 0x21AA, "summary": 1}
@@ -138,6 +139,7 @@ REFUSABLE = {
     "nvmlDeviceGetRowRemapperHistogram": "row_remap_histogram",
     "nvmlDeviceGetMemoryErrorCounter": "ecc_uncorrected_volatile_sram",
     "nvmlDeviceGetMarginTemperature": "thermal_margin_c",
+    "nvmlDeviceGetTemperatureThreshold": "slowdown_temperature_c",
     "nvmlDeviceGetPowerManagementDefaultLimit": "power_limit_default_mw",
     "nvmlDeviceGetMigMode": "mig_mode",
     "field 74": "violation_power_ns",

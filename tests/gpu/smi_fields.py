@@ -149,9 +149,12 @@ FIELDS: dict[str, list[Printed]] = {
             ("slow_power_brake_ns", "hw_power_brake"),
         )
     },
+    "slowdown_temperature_c": [Printed(("temperature/gpu_temp_slow_threshold",))],
+    "memory_max_temperature_c": [Printed(("temperature/gpu_temp_max_mem_threshold",))],
     "clock_sm_mhz": [Printed(("clocks/sm_clock",))],
     "clock_memory_mhz": [Printed(("clocks/mem_clock",))],
     "clock_sm_max_mhz": [Printed(("max_clocks/sm_clock",))],
+    "clock_application_mhz": [Printed(("applications_clocks/graphics_clock",))],
     "power_mw": [Printed(("gpu_power_readings/average_power_draw", "gpu_power_readings/power_draw"))],
     "power_limit_mw": [Printed(("gpu_power_readings/current_power_limit", "gpu_power_readings/enforced_power_limit"))],
     "power_limit_default_mw": [Printed(("gpu_power_readings/default_power_limit",))],

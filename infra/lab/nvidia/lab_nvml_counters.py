@@ -92,6 +92,13 @@ def _margin(library: Any, handle: Any, reference: Any) -> Any:
     _structure(reference, 0x1000008).marginTemperature = gpu["thermal_margin"]
 
 
+def _temperature_limit(library: Any, handle: Any, kind: Any, reference: Any) -> Any:
+    limit = library.gpu(handle)["temperature_limits"].get(str(value_of(kind)))
+    if limit is None:
+        raise Failure(NOT_SUPPORTED)
+    set_value(reference, limit)
+
+
 def _fabric(library: Any, handle: Any, reference: Any) -> Any:
     """A driver of the 580 branch knows the second and the third version of the structure."""
     fabric = library.gpu(handle)["fabric"]
@@ -202,6 +209,7 @@ COUNTER_CALLS: dict[str, Callable[..., Any]] = {
     "nvmlDeviceValidateInforom": _inforom,
     "nvmlDeviceGetInforomConfigurationChecksum": _inforom,
     "nvmlDeviceGetMarginTemperature": _margin,
+    "nvmlDeviceGetTemperatureThreshold": _temperature_limit,
     "nvmlDeviceGetGpuFabricInfoV": _fabric,
     "nvmlDeviceGetFieldValues": _field_values,
     "nvmlDeviceGetNvLinkState": _nvlink_state,
@@ -209,6 +217,7 @@ COUNTER_CALLS: dict[str, Callable[..., Any]] = {
     "nvmlDeviceGetMigMode": _mode("mig_mode"),
     "nvmlDeviceGetClockInfo": _clock,
     "nvmlDeviceGetMaxClockInfo": _clock,
+    "nvmlDeviceGetApplicationsClock": _clock,
     "nvmlDeviceGetPowerUsage": _number("power_mw", "draw"),
     "nvmlDeviceGetEnforcedPowerLimit": _number("power_mw", "limit"),
     "nvmlDeviceGetPowerManagementDefaultLimit": _number("power_mw", "default"),
