@@ -13,7 +13,6 @@ from checks.catalog.assessment import UNKNOWN_MACHINE, Assessment, Machine, asse
 from checks.catalog.entries import XidEntry, lookup_signal, lookup_sxid, lookup_xid
 from checks.catalog.links import PEER_REASONS, decode_nvlink4, decode_nvlink5, link_down_reason, registers_in
 from checks.catalog.overrides import Override, key_of
-from checks.catalog.repeats import repeat_rules
 from checks.model import Action, KernelEvent
 
 SXID_CLASSES: dict[Action, str] = {
@@ -52,10 +51,7 @@ def assess(event: KernelEvent, machine: Machine = UNKNOWN_MACHINE) -> Assessment
         return Assessment("none", Action.NONE, "detail of the line beside it")
     shipped = _shipped(event, machine)
     override = machine.overrides.get(key_of(event))
-    if override:
-        # The settings' word is on the repeated fault too: a shipped rule never goes over it.
-        return replace(_overridden(shipped, key_of(event), override), repeats=repeat_rules(override.escalation))
-    return replace(shipped, repeats=repeat_rules(shipped.escalation))
+    return _overridden(shipped, key_of(event), override) if override else shipped
 
 
 def _shipped(event: KernelEvent, machine: Machine) -> Assessment:
@@ -75,6 +71,7 @@ def _overridden(shipped: Assessment, key: str, override: Override) -> Assessment
         f"{shipped.because}; the settings say {override.action.value} for {key}{why}",
         override.escalation or shipped.escalation,
         shipped.interrupts_job if override.interrupts_job is None else override.interrupts_job,
+        overridden=not override.escalation,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from checks.catalog.overrides import Override
-from checks.catalog.repeats import RepeatRule
+from checks.catalog.repeats import RepeatRule, repeat_rules
 from checks.model import Action
 
 
@@ -14,7 +14,7 @@ from checks.model import Action
 class Assessment:
     """What one event or reading means by itself. `because` is one plain sentence that names its source.
 
-    `repeats` are the rules that `escalation` states for its coming back.
+    `overridden`: the settings say so, and say nothing of repeats.
     """
 
     fault_class: str
@@ -22,7 +22,12 @@ class Assessment:
     because: str
     escalation: str = ""
     interrupts_job: str = ""
-    repeats: tuple[RepeatRule, ...] = ()
+    overridden: bool = False
+
+    @property
+    def repeats(self) -> tuple[RepeatRule, ...]:
+        """The rules that `escalation` states for its coming back. A shipped rule never goes over the settings' word."""
+        return () if self.overridden else repeat_rules(self.escalation)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from checks.catalog import Assessment, Machine, assess
+from checks.catalog.overrides import CLASS_OF_ACTION
 from checks.diagnosis.evidence import describe
 from checks.diagnosis.facts import Hardware, same_gpu
 from checks.diagnosis.repeats import Before
@@ -58,6 +59,9 @@ FINDING_CLASSES = {
 
 WATCHED = frozenset({"ib_link", "ib_errors", "pcie_aer", "disk"})
 """Checks whose warnings that ask for no repair accuse nobody: a rate may be the switch's or the load's."""
+
+REPAIRING = frozenset({Action.RESET_GPU, Action.REBOOT_NODE, Action.POWER_CYCLE, Action.REPLACE_NODE})
+"""What a class of `FINDING_CLASSES` may begin with."""
 
 RECOVERY_CLASSES = {
     Action.RESTART_JOB: "memory_contained",
@@ -168,7 +172,14 @@ def _class_of(finding: Finding) -> str:
     fault_class = FINDING_CLASSES.get(finding.check, "")
     if fault_class in ("reset_needed", "link") and finding.action is Action.REBOOT_NODE:
         return "reboot_needed"
-    return fault_class
+    return _no_more_than(finding.action, fault_class)
+
+
+def _no_more_than(action: Action, fault_class: str) -> str:
+    """A class begins its ladder with a repair: what asks for none has another, or accuses nobody."""
+    if not fault_class or fault_class == "configuration" or action in REPAIRING:
+        return fault_class
+    return "" if action is Action.NONE else CLASS_OF_ACTION[action]
 
 
 def assess_among(event: KernelEvent, findings: Sequence[Finding], machine: Machine) -> Assessment:

@@ -15,9 +15,10 @@ from checks.catalog.assess import START_STATUS
 from checks.catalog.entries import signal_names
 from checks.catalog.links import register_bits, unit_errors
 from checks.catalog.overrides import CLASS_OF_ACTION
-from checks.diagnosis.candidates import RECOVERY_CLASSES
-from checks.diagnosis.diagnose import RANK
-from checks.model import Action, KernelEvent
+from checks.diagnosis import Timing, diagnose
+from checks.diagnosis.candidates import FINDING_CLASSES, RECOVERY_CLASSES
+from checks.diagnosis.facts import RANK
+from checks.model import Action, Finding, KernelEvent, Verdict
 from workflows.decisions.settings import DEFAULT_LADDERS
 
 FOLDER = Path(checks.catalog.__file__).parent
@@ -94,3 +95,12 @@ def test_the_drivers_recovery_action_has_one_class_in_log_and_nvml(number: int) 
 @pytest.mark.parametrize("action", Action)
 def test_a_class_chosen_for_an_action_begins_with_no_more(action: Action) -> None:
     assert not does_more(CLASS_OF_ACTION[action], action)
+
+
+@pytest.mark.parametrize("check", [*FINDING_CLASSES, "recovery_action"])
+@pytest.mark.parametrize("verdict", [Verdict.WARN, Verdict.CRITICAL])
+@pytest.mark.parametrize("action", Action)
+def test_a_reading_that_asks_for_no_repair_is_of_no_class_that_repairs(check: str, verdict: Verdict, action: Action) -> None:
+    repairs = RANK[RANK.index(Action.RESET_GPU) :]
+    found = diagnose([Finding(check, verdict, "a reading", action=action)], timing=Timing(0.0))
+    assert action in repairs or DEFAULT_LADDERS[found.fault_class][:1] in ([], [Action.RESTART_JOB])

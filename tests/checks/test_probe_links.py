@@ -133,7 +133,8 @@ def test_a_counter_that_rises_within_a_minute(
     assert (seen.check, seen.verdict, seen.action) == ("ib_errors", verdict, action)
     assert counter in seen.summary
     assert "NVSentinel" in seen.evidence
-    assert fault_class([seen]) == (("host", action) if verdict is Verdict.CRITICAL else ("none", Action.NONE))
+    accused = {Action.REPLACE_NODE: "host", Action.RUN_DIAGNOSTICS: "unknown_code"}[action]
+    assert fault_class([seen]) == ((accused, action) if verdict is Verdict.CRITICAL else ("none", Action.NONE))
 
 
 @pytest.mark.parametrize(
