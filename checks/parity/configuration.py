@@ -31,7 +31,7 @@ FACTS = {
     "persistence_mode": "persistence mode",
     "compute_mode": "compute mode",
     "clock_sm_max": "highest SM clock",
-    "clock_sm_application": "application SM clock",
+    "clock_application": "application clock",
     "instance_store": "instance store",
     "shared_mounts": "shared file systems",
     "mounts": "mounts",

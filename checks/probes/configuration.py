@@ -127,7 +127,7 @@ def _gpu_facts(nvml: NvmlState) -> dict[str, Fact]:
         "persistence_mode": ("persistence_mode", lambda mode: _SWITCH.get(mode, str(mode))),
         "compute_mode": ("compute_mode", lambda mode: _COMPUTE.get(mode, str(mode))),
         "clock_sm_max": ("clock_sm_max_mhz", _megahertz),
-        "clock_sm_application": ("clock_sm_application_mhz", _megahertz),
+        "clock_application": ("clock_application_mhz", _megahertz),
     }
     if nvml.outcome != "read" or not nvml.gpus:
         why = f"NVML: {nvml.detail or nvml.outcome}" if nvml.outcome != "read" else "NVML lists no GPU"

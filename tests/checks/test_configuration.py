@@ -80,7 +80,7 @@ def gpus(**changed: Reading) -> NvmlState:
         "persistence_mode": Reading(OK, 1),
         "compute_mode": Reading(OK, 0),
         "clock_sm_max_mhz": Reading(OK, 1980),
-        "clock_sm_application_mhz": Reading(NOT_SUPPORTED),
+        "clock_application_mhz": Reading(NOT_SUPPORTED),
     }
     every = [GpuReadings(index, values) for index in range(7)]
     return NvmlState("read", driver_version="580.95.05", gpus=(*every, GpuReadings(7, {**values, **changed})))
@@ -117,9 +117,7 @@ def test_everything_of_a_whole_node_is_read(node: TestNode) -> None:
         "instance_store": "8 disks, raid0 of 8 on /scratch",
         "shared_mounts": "lustre /fsx, nfs4 /home",
     }
-    assert {name: fact.state for name, fact in seen.facts.items() if fact.state != KNOWN} == {
-        "clock_sm_application": NOT_APPLICABLE
-    }
+    assert {name: fact.state for name, fact in seen.facts.items() if fact.state != KNOWN} == {"clock_application": NOT_APPLICABLE}
 
 
 def test_an_empty_root_is_unreadable_and_accuses_nobody(tmp_path: Path) -> None:
