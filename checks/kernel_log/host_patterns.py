@@ -27,7 +27,7 @@ _NVIDIA = {
         r"(?:NVRM: .{0,200}(?:RmInitAdapter failed!|rm_init_adapter failed|No NVIDIA (?:GPU found|devices probed)"
         r"|NVIDIA probe routine failed|None of the NVIDIA devices were initialized)|nvidia: probe of \S{4,20} failed with error)",
         "NVRM: ",
-        "nvidia: probe of",
+        ": probe of ",
     ),
     "gpu_reset_required": _pattern(r"NVRM: .{0,200}NV_ERR_RESET_REQUIRED", "NVRM: "),
     "driver_mismatch": _pattern(r"NVRM: API mismatch", "NVRM: "),
@@ -91,8 +91,7 @@ _KERNEL = {
         r"|rcu.{0,60}(?:self-detected stall| detected (?:expedited )?stalls?) on|BUG: workqueue lockup)",
         "soft lockup - CPU#",
         "hard LOCKUP",
-        "self-detected stall",
-        " detected stall",
+        "detected stall",
         "expedited stall",
         "BUG: workqueue lockup",
     ),
@@ -100,8 +99,7 @@ _KERNEL = {
         r"(?:Kernel [Pp]anic - |(?:(?<=[\];>])|(?<=kernel:)|^)\s{0,3}BUG: |BUG: unable to handle|kernel BUG at "
         r"|Oops: .{0,40}\[#\d+\]|Unable to handle kernel "
         r"|general protection fault.{0,160}\[#\d+\])",
-        "Kernel panic - ",
-        "Kernel Panic - ",
+        "anic - ",
         "BUG: ",
         "kernel BUG at ",
         "Unable to handle kernel ",
@@ -165,11 +163,11 @@ _NETWORK = {
         r"|\bena \S{7,16}.{0,40}: (?:Keep alive watchdog timeout|Device reset failed))",
         "mlx5_core ",
         "efa ",
-        "efa: probe of",
+        ": probe of ",
         "Keep alive watchdog",
         "Device reset failed",
     ),
-    "nic_register_refused": _pattern(r"mlx5_cmd_out_err.{0,60}ACCESS_REG.{0,60}failed", "mlx5_cmd_out_err"),
+    "nic_register_refused": _pattern(r"mlx5_core .{0,60}mlx5_cmd_out_err.{0,60}ACCESS_REG.{0,60}failed", "mlx5_core "),
     "nic_link_down": _pattern(r"mlx5_core \S{7,16}.{0,60}: Link down", "mlx5_core "),
 }
 
