@@ -118,7 +118,7 @@ class FleetParity:
     def join(self, node: Node, job: str, in_place_of: str) -> JoinVerdict:
         """Compare a node that was just looked at with the other nodes of the job that it is to join."""
         peers = self._peers(node, job, in_place_of)
-        seen = self._recall([node.instance_id, *(peer.instance_id for peer in peers)])
+        seen = _recall(self._memory, self._settings, [node, *peers], self._now())
         own = seen.pop(node.instance_id, None)
         if own is None:
             return JoinVerdict((), "configuration: not compared, its own is not known")
@@ -133,14 +133,7 @@ class FleetParity:
 
     def compare(self, nodes: Sequence[Node]) -> dict[str, Parity]:
         """Compare nodes by their pool, as they were last seen; by name. One that was not seen lately is left out."""
-        seen = self._recall([node.instance_id for node in nodes])
-        looked_at = [node for node in nodes if node.instance_id in seen]
-        return compare(
-            {node.name: seen[node.instance_id] for node in looked_at},
-            self._settings.golden,
-            self._settings.ignored,
-            {node.name: node.pool for node in looked_at},
-        )
+        return compare_seen(self._memory, self._settings, nodes, self._now())
 
     def _peers(self, node: Node, job: str, in_place_of: str) -> list[Node]:
         """The job's other nodes of the same type; where the job cannot tell, the workers of the same pool."""
@@ -159,18 +152,6 @@ class FleetParity:
             and not other.quarantine
             and (other.name in members if members else other.role == ROLE_WORKER and other.pool_name() == node.pool_name())
         ]
-
-    def _recall(self, instance_ids: Sequence[str]) -> dict[str, Configuration]:
-        """What was seen lately. What an earlier release wrote otherwise counts as not seen."""
-        oldest = self._now() - timedelta(seconds=self._settings.max_age_s)
-        found = {}
-        for seen in self._memory.configurations(instance_ids):
-            if seen.taken_at >= oldest:
-                try:
-                    found[seen.instance_id] = configuration_from_json(seen.document)
-                except (KeyError, TypeError, AttributeError) as error:
-                    logger.warning("what is remembered of %s is not readable: %r", seen.instance_id, error)
-        return found
 
     def _look(self, node: Node) -> Configuration | None:
         try:
@@ -203,6 +184,31 @@ class ParityActivities:
         """Remember that a person was told, so that the next sweep is silent."""
         with as_application_error():
             self._memory.note_intent(request.token, "a person was told which nodes differ")
+
+
+def compare_seen(memory: HostMemory, settings: ParitySettings, nodes: Sequence[Node], now: datetime) -> dict[str, Parity]:
+    """Compare nodes by their pool, as they were last seen; by name. One that was not seen lately is left out."""
+    seen = _recall(memory, settings, nodes, now)
+    looked_at = [node for node in nodes if node.instance_id in seen]
+    return compare(
+        {node.name: seen[node.instance_id] for node in looked_at},
+        settings.golden,
+        settings.ignored,
+        {node.name: node.pool for node in looked_at},
+    )
+
+
+def _recall(memory: HostMemory, settings: ParitySettings, nodes: Sequence[Node], now: datetime) -> dict[str, Configuration]:
+    """What was seen lately, by instance id. What an earlier release wrote otherwise counts as not seen."""
+    oldest = now - timedelta(seconds=settings.max_age_s)
+    found = {}
+    for seen in memory.configurations([node.instance_id for node in nodes]):
+        if seen.taken_at >= oldest:
+            try:
+                found[seen.instance_id] = configuration_from_json(seen.document)
+            except (KeyError, TypeError, AttributeError) as error:
+                logger.warning("what is remembered of %s is not readable: %r", seen.instance_id, error)
+    return found
 
 
 def report_of(

@@ -126,6 +126,15 @@ async def test_an_incident_that_waits_is_shown_approved_and_heals(shell: Shell) 
     await shell.until(approved)
 
 
+async def test_status_names_a_node_that_is_not_set_up_like_its_peers(shell: Shell) -> None:
+    shell.healing.fleet.machine("node-2").kernel = "6.5.0-1020-aws"
+    assert (await shell.ask("status"))["configuration"] == {"differing": [], "undecided": []}
+    await shell.healing.client.execute_workflow(names.WORKFLOW_SWEEP, {}, id="sweep-1", task_queue=names.QUEUE_WORKFLOWS)
+    words = "kernel 6.5.0-1020-aws here, 6.8.0-1029-aws on all 4 of its peers"
+    assert [one["differences"] for one in (await shell.ask("status"))["configuration"]["differing"]] == [[words]]
+    assert f"node-2 is not set up like its peers: {words}" in (await shell.type("status"))[1]
+
+
 async def test_a_person_takes_a_node_over_hands_it_back_and_cancels(shell: Shell) -> None:
     fleet = shell.healing.fleet
     fleet.inject("node-3", FakeFault(xid=79, cure=Cure.NEVER))

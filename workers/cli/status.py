@@ -12,9 +12,13 @@ from rich.text import Text
 
 from activities.inventory import Node
 from activities.names import ROLE_HEAD, ROLE_SPARE
+from activities.parity import ParityReport, compare_seen, report_of
 from workers.cli.common import ConfigOption, Desk, JsonOption, answering, desk, run_async
 from workers.cli.looking import Look, open_incidents, overview
-from workflows.cluster_messages import Overview
+from workflows.cluster_messages import BreakerState, Overview
+
+QUEUE_SHOWN = 20
+"""Waiting asks that are listed, those with the most GPUs that wait. Hotspare default: a screenful."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,12 +36,13 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
                 incidents, (books, trouble) = await asyncio.gather(
                     open_incidents(at.client, at.settings.name, nodes), overview(at.client, at.settings.name)
                 )
-                answer.document(_document(at, nodes, incidents, books, trouble))
+                differing = await asyncio.to_thread(_configurations, at, nodes)
+                answer.document({**_document(at, nodes, incidents, books, trouble), "configuration": _plain(differing)})
                 answer.say(_headline(at, nodes, incidents))
                 if incidents:
                     answer.say(_incident_table(nodes, incidents))
                 answer.say(_node_table(nodes, books))
-                for line in _books(books, trouble):
+                for line in [*_books(books, trouble), *_not_alike(differing)]:
                     answer.say(line)
 
         run_async(show())
@@ -56,6 +61,21 @@ def _document(at: Desk, nodes: list[Node], incidents: dict[str, Look], books: Ov
         "books": books,
         "trouble": trouble,
     }
+
+
+def _configurations(at: Desk, nodes: list[Node]) -> ParityReport:
+    """Compare the nodes as the last sweep saw them."""
+    serving = [node for node in nodes if node.role != ROLE_HEAD and not node.quarantine]
+    return report_of(serving, compare_seen(at.wiring.memory, at.settings.parity, serving, datetime.now(UTC)))
+
+
+def _plain(found: ParityReport) -> dict[str, object]:
+    return {"differing": found.differing, "undecided": found.undecided}
+
+
+def _not_alike(found: ParityReport) -> list[Text]:
+    lines = [Text(f"{one.node_name} is not set up like its peers: {'; '.join(one.differences)}") for one in found.differing]
+    return [*lines, *(Text(f"nodes are not set up alike: {line}") for line in found.undecided)]
 
 
 def _headline(at: Desk, nodes: list[Node], incidents: dict[str, Look]) -> Text:
@@ -97,7 +117,17 @@ def _books(books: Overview | None, trouble: str) -> list[Text]:
         return [Text(trouble, style="red")]
     lines = [Text("the cluster's keeper is recovering: it grants nothing yet", style="yellow")] if books.recovering else []
     lines += [Text(f"handed out: {grant.kind.value} for {grant.instance_id} to {grant.asker}") for grant in books.state.grants]
-    lines += [Text(f"in the queue: {ask.kind.value} for {ask.node_name or ask.instance_id}") for ask in books.state.queue]
+    breaker = books.state.breaker
+    if breaker.state is not BreakerState.CLOSED:
+        lines.append(Text(f"the breaker is {breaker.state.value}: {breaker.reason}", style="red"))
+    lines += [Text(f"storm: {storm.reason} ({storm.storm_id})", style="yellow") for storm in books.state.storms]
+    queue = sorted(books.state.queue, key=lambda ask: -ask.impact)
+    lines += [
+        Text(f"in the queue: {ask.kind.value} for {ask.node_name or ask.instance_id}: {ask.waits_for}")
+        for ask in queue[:QUEUE_SHOWN]
+    ]
+    if len(queue) > QUEUE_SHOWN:
+        lines.append(Text(f"and {len(queue) - QUEUE_SHOWN} more in the queue"))
     lines += [
         Text(f"frozen: {freeze.scope} until {freeze.until:%Y-%m-%d %H:%M} UTC by {freeze.who}: {freeze.why}", style="yellow")
         for freeze in books.state.freezes
