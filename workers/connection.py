@@ -5,6 +5,7 @@ Client, workers and replay tests share `PLUGIN`, so they cannot drift apart.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import os
@@ -13,6 +14,7 @@ from datetime import timedelta
 
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
 from temporalio.envconfig import ClientConfig
 from temporalio.plugin import SimplePlugin
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, PrometheusConfig, Runtime, TelemetryConfig, TelemetryFilter
@@ -21,6 +23,7 @@ from temporalio.worker import WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from activities.errors import TransientError
+from workers.sections import CodecSettings
 
 PASSED_THROUGH = ("activities", "checks", "workflows.decisions", "workflows.messages")
 """Our modules without workflow code. Re-imported for each run they would cost 6 ms a workflow, measured with one small module."""
@@ -35,8 +38,20 @@ def sandboxed(_runner: WorkflowRunner | None = None) -> WorkflowRunner:
     return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules(*PASSED_THROUGH))
 
 
-PLUGIN = SimplePlugin("hotspare", data_converter=pydantic_data_converter, workflow_runner=sandboxed)
+def plugin_of(converter: DataConverter) -> SimplePlugin:
+    """Return what client, workers and replay share, with this converter."""
+    return SimplePlugin("hotspare", data_converter=converter, workflow_runner=sandboxed)
+
+
+PLUGIN = plugin_of(pydantic_data_converter)
 """Given to `Client.connect` and to `Replayer`. Workers take it from their client: do not pass it to them again."""
+
+
+def encrypting(codec: PayloadCodec) -> DataConverter:
+    """Return the converter that encrypts payloads, and texts of errors with them."""
+    return dataclasses.replace(
+        pydantic_data_converter, payload_codec=codec, failure_converter_class=DefaultFailureConverterWithEncodedAttributes
+    )
 
 
 @functools.cache
@@ -57,8 +72,16 @@ def address() -> tuple[str, str]:
     return config.get("target_host") or "localhost:7233", config.get("namespace") or "default"
 
 
-async def connect(role: str = "cli", metrics_address: str = "") -> Client:
-    """Connect as the `temporal` CLI would (TEMPORAL_* variables, temporal.toml). Raises TemporalAway, saying where it looked."""
+async def connect(role: str = "cli", metrics_address: str = "", codec: CodecSettings | None = None) -> Client:
+    """Connect as the `temporal` CLI would (TEMPORAL_* variables, temporal.toml), with the settings' encryption.
+
+    Raises TemporalAway, saying where it looked, and BadInput when the keys cannot be used.
+    """
+    plugin = PLUGIN
+    if codec is not None and codec.enabled:
+        from workers.codec.codec import EncryptionCodec
+
+        plugin = plugin_of(encrypting(EncryptionCodec(codec.keys_file)))
     try:
         config = ClientConfig.load_client_connect_config()
     except (RuntimeError, ValueError) as error:
@@ -67,7 +90,7 @@ async def connect(role: str = "cli", metrics_address: str = "") -> Client:
     try:
         return await Client.connect(
             **config,
-            plugins=[PLUGIN],
+            plugins=[plugin],
             runtime=runtime(metrics_address),
             identity=f"hotspare-{role}@{socket.gethostname()}:{os.getpid()}",
         )

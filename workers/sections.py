@@ -28,6 +28,22 @@ class TemporalSettings(Section):
     ui_url: str = Field("", description="Address of the Temporal UI, for links in pages and answers; empty: no links")
 
 
+class CodecSettings(Section):
+    """Encryption of what Temporal keeps: inputs, results, messages, summaries, errors. Ids and search attributes stay plain."""
+
+    enabled: bool = Field(False, description="Encrypt; every process and command of the cluster needs the same keys")
+    keys_file: Path = Field(
+        Path("codec.keys"), description="File of the AES-256 keys, mode 0600; `hotspare codec-key` adds one, the last encrypts"
+    )
+    host: str = Field("127.0.0.1", description="Address on which `hotspare codec-server` listens; elsewhere put TLS before it")
+    port: int = Field(9098, ge=0, le=65535, description="Its port; 0: a free one, which is printed")
+    token_file: Path = Field(Path("codec.token"), description="File with the token that its users must show")
+    ui_origins: list[str] = Field(
+        ["http://localhost:8233", "http://127.0.0.1:8233"],
+        description="Where the Temporal UI is, as the browser sees it. Source: 8233 is the development server's UI",
+    )
+
+
 class ChecksSettings(Section):
     """Thresholds of the node checks, and what fault codes mean here."""
 

@@ -30,7 +30,15 @@ from activities.settings import (
 from checks.catalog import BadOverride, read_overrides
 from checks.parity import FACTS
 from checks.thresholds import BadThreshold, read_thresholds
-from workers.sections import ChecksSettings, IntakeSettings, NameSettings, TemporalSettings, WatcherSettings, WorkerSettings
+from workers.sections import (
+    ChecksSettings,
+    CodecSettings,
+    IntakeSettings,
+    NameSettings,
+    TemporalSettings,
+    WatcherSettings,
+    WorkerSettings,
+)
 from workflows.decisions.settings import DEFAULT_LADDERS, ClusterSettings, PolicySettings, SweepSettings
 
 CONFIG_VARIABLE = "HOTSPARE_CONFIG"
@@ -66,6 +74,7 @@ class Settings(Section):
     watcher: WatcherSettings = WatcherSettings()
     worker: WorkerSettings = WorkerSettings()
     temporal: TemporalSettings = TemporalSettings()
+    codec: CodecSettings = CodecSettings()
     checks: ChecksSettings = ChecksSettings()
     file: Path = Field(Path(CONFIG_NAME), exclude=True)
 

@@ -8,7 +8,23 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 
-from workers.cli import burn_in, demo, diagnose, doctor, explain, init, judge, lab, processes, report, status, trust, why, words
+from workers.cli import (
+    burn_in,
+    codec,
+    demo,
+    diagnose,
+    doctor,
+    explain,
+    init,
+    judge,
+    lab,
+    processes,
+    report,
+    status,
+    trust,
+    why,
+    words,
+)
 from workers.cli.common import UNKNOWN, WRONG_USAGE
 from workers.launch.ending import end_process
 
@@ -19,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (init, doctor, trust, processes, report, status, why, words, burn_in, judge, diagnose, explain, lab, demo):
+for module in (init, doctor, trust, processes, report, status, why, words, burn_in, judge, diagnose, explain, codec, lab, demo):
     module.add_to(app)
 
 

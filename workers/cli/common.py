@@ -147,7 +147,7 @@ class Desk:
 async def desk(config: Path | None) -> AsyncIterator[Desk]:
     """Open settings, clients and connection. Raises SettingsError, TemporalAway."""
     settings = load_settings(config)
-    client = await connect()
+    client = await connect(codec=settings.codec)
     wiring = Wiring(settings, client)
     try:
         yield Desk(settings, wiring, client)

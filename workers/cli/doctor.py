@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 from temporalio.client import Client
 
+from activities.errors import BadInput
 from checks.model import Verdict
 from workers.cli.common import Answer, ConfigOption, JsonOption, answering, run_async
 from workers.cli.health import Line, check_aws, check_inventory, check_settings, check_store, overall
@@ -59,9 +60,9 @@ async def look(config: Path | None) -> list[Line]:
 
 async def _temporal(settings: Settings) -> tuple[Client | None, list[Line]]:
     try:
-        client = await connect()
+        client = await connect(codec=settings.codec)
         return client, await check_temporal(settings, client)
-    except TemporalAway as error:
+    except (TemporalAway, BadInput) as error:
         text, _, how = str(error).partition("; ")
         return None, [Line("Temporal", Verdict.CRITICAL, text, how)]
 

@@ -117,7 +117,7 @@ def _token(settings: Settings) -> Line:
 
 async def prepare(settings: Settings) -> list[Line]:
     """Register and prove search attributes, schedule the sweep, start the cluster's keeper, look at the nodes. Idempotent."""
-    client = await connect()
+    client = await connect(codec=settings.codec)
     wiring = Wiring(settings, client)
     try:
         lines = [Line("Temporal", Verdict.OK, f"namespace {client.namespace} at {client.service_client.config.target_host}")]

@@ -141,7 +141,7 @@ def _run(config: Path | None, as_json: bool, verbose: bool, parts: Sequence[Proc
 
 async def _serve(settings: Settings, parts: Sequence[Process], announce: Announce, role: str) -> None:
     """Run all parts until a signal comes or one of them ends; then end the others too."""
-    client = await connect(role, settings.worker.metrics_address)
+    client = await connect(role, settings.worker.metrics_address, settings.codec)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for wanted in (signal.SIGINT, signal.SIGTERM):

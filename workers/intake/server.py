@@ -1,90 +1,25 @@
-"""Runs the intake on its own socket, so that port 0 gives a free port that is known before the first request."""
+"""Runs the intake on its own socket."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-import uvicorn
-
-from activities.errors import BadInput
+from workers import http_server
 from workers.intake.app import Intake
 from workers.sections import IntakeSettings
 
-logger = logging.getLogger(__name__)
+PATH = "/v1/alertmanager"
 
 
 def bind(settings: IntakeSettings) -> socket.socket:
     """Open the listening socket. Raises BadInput naming the address when it is taken or not ours."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise _cannot_listen(settings, error) from error
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-    except OSError as error:
-        listening.close()
-        raise _cannot_listen(settings, error) from error
-    return listening
-
-
-def _cannot_listen(settings: IntakeSettings, error: OSError) -> BadInput:
-    return BadInput(f"the intake cannot listen on {settings.host}:{settings.port}: {error}; set intake.host and intake.port")
+    return http_server.bind(settings.host, settings.port, "intake", "intake")
 
 
 async def serve_intake(
     intake: Intake, listening: socket.socket, stop: asyncio.Event, ready: Callable[[str], None] = lambda url: None
 ) -> None:
-    """Serve until `stop` is set; `ready` is called with the address once requests are taken."""
-    config = uvicorn.Config(intake.app(), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5)
-    server = _Server(config)
-    running = asyncio.ensure_future(server.serve(sockets=[listening]))
-    stopping = asyncio.ensure_future(stop.wait())
-    try:
-        await server.wait_started(running)
-        ready(url_of(listening))
-        await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        server.should_exit = True
-        stopping.cancel()
-        await running
-
-
-def url_of(listening: socket.socket) -> str:
-    """The address to configure in Alertmanager."""
-    host, port = listening.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    return f"http://{shown}:{port}/v1/alertmanager"
-
-
-class _Server(uvicorn.Server):
-    """A uvicorn server that leaves signals to the process and says when it takes requests."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._up = asyncio.Event()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone: the process has its own handlers, for all that runs in it."""
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then let waiters know."""
-        await super().startup(sockets=sockets)
-        self._up.set()
-
-    async def wait_started(self, running: asyncio.Task[None]) -> None:
-        """Return when requests are taken. Raises what ended the server before that."""
-        waiting = asyncio.ensure_future(self._up.wait())
-        await asyncio.wait([waiting, running], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        if running.done():
-            await running
+    """Serve until `stop` is set; `ready` is called with the address to configure in Alertmanager once requests are taken."""
+    await http_server.serve_app(intake.app(), listening, stop, lambda url: ready(url + PATH))

@@ -1,4 +1,4 @@
-"""The bearer token that senders of alerts must show, read from a file so that it is on no command line and can be rotated."""
+"""A token that who asks must show, read from a file so that it is on no command line and can be rotated."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TokenFile:
         try:
             return self._file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise TokenUnreadable(f"{self._file}: the intake's token cannot be read ({error})") from error
+            raise TokenUnreadable(f"{self._file}: the token cannot be read ({error})") from error
 
 
 def write_token(file: Path) -> bool:
