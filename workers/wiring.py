@@ -171,7 +171,8 @@ class Wiring:
             return folder, folder
         from activities.clients.evidence_store_s3 import S3EvidenceStore
 
-        return S3EvidenceStore(self._settings.aws, self._settings.evidence), folder
+        role = credentials_of(self._settings, self._role)
+        return S3EvidenceStore(self._settings.aws, self._settings.evidence, role), folder
 
     @cached_property
     def parity(self) -> FleetParity:

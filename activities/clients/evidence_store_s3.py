@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError, ProfileNotFound
 
+from activities.clients.aws_session import session_of
 from activities.errors import AccessRefused, BadInput, ProviderBusy
 from activities.evidence_store import StoredBundle
 from activities.settings import AwsSettings, EvidenceSettings
@@ -35,10 +35,11 @@ class S3EvidenceStore:
     A missing object reads as refused where ListBucket is not allowed: it is then found out by the write, which never replaces.
     """
 
-    def __init__(self, aws: AwsSettings, settings: EvidenceSettings, session: Any = None) -> None:
+    def __init__(self, aws: AwsSettings, settings: EvidenceSettings, role: str = "") -> None:
+        """`role` is the worker role whose credentials are used, as for EC2."""
         self._settings = settings
         with self._mapped("open the S3 client"):
-            self._s3: Any = (session or boto3.session.Session()).client(
+            self._s3: Any = session_of(aws, role).client(
                 "s3",
                 region_name=aws.region or None,
                 endpoint_url=aws.endpoint_url or None,

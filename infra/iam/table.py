@@ -34,6 +34,7 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "ssh": {
         "quarantine_node": (DESCRIBE, TAG),
         "lift_quarantine": (DESCRIBE, UNTAG),
+        "collect_evidence": (DESCRIBE, STATUS, CONSOLE),
         "deep_test": (DESCRIBE,),
         "group_test": (DESCRIBE,),
         "find_job": (DESCRIBE,),
@@ -48,11 +49,14 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "intake": {FIND_NODES: (DESCRIBE,)},
     "observe": {FIND_NODES: (DESCRIBE,), "instance_status": (STATUS,), LEARN_HOST_KEY: (CONSOLE,)},
 }
-"""Role -> activity -> actions. What a role serves and is not named here makes no call to AWS."""
+"""Role -> activity -> actions. What a role serves and is not named here makes no call to AWS.
+
+A bucket for evidence bundles needs more of role ssh: docs/evidence.md.
+"""
 
 WITHOUT_AWS = {
     "aws": ("close_host_incident", "differences_told", "load_freezes", "save_freezes"),
-    "ssh": ("await_boot", "collect_evidence", "examine", "reset_gpu"),
+    "ssh": ("await_boot", "examine", "reset_gpu"),
 }
 """Activities of roles with permissions that ask nothing of AWS, once the host key of the node is known."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from activities import names
 from activities.burn_in import GroupTest
@@ -15,10 +16,13 @@ from activities.clients.fake_job import FakeJob
 from activities.clients.host_key_trust import HostKeyTrust
 from activities.clients.tag_inventory import TagInventory
 from activities.ec2 import DisruptNode, InspectInstance, TagNode
+from activities.errors import AccessRefused
+from activities.evidence_bundle import unpack
 from activities.inventory import Inventory, ListNodes, Node, ResolveNode
 from activities.jobs.activities import AwaitProgress, AwaitRank, FindJob, HoldJob, ResumeJob
 from activities.jobs.protocol import JobStatus
 from activities.node import DeepTest
+from activities.node_messages import CollectEvidence
 from activities.parity import CompareFleet
 from activities.quarantine import LiftQuarantine, QuarantineNode
 from checks.model import Verdict
@@ -122,6 +126,17 @@ def lift_quarantine(rig: Rig) -> None:
     rig.run("lift_quarantine", LiftQuarantine(node=rig.node("node-2"), incident=INCIDENT))
 
 
+def collect_evidence(rig: Rig) -> None:
+    """A part that is refused is told in the bundle, and costs no other part."""
+    ask = CollectEvidence(node=rig.node("node-1"), incident=INCIDENT, token="t/evidence", no_nvml=False)
+    kept = rig.run("collect_evidence", ask)
+    parts = {part["name"]: part for part in unpack(Path(urlsplit(kept.uri).path).read_bytes()).parts}
+    refused = [parts[name] for name in ("instance.json", "status-checks.json", "console.txt") if parts[name]["state"] != "taken"]
+    assert "dmesg.txt" in kept.items
+    if refused:
+        raise AccessRefused(refused[0]["why"])
+
+
 def deep_test(rig: Rig) -> None:
     result = rig.run("deep_test", DeepTest(node=rig.node("spare-1"), run_id="deep/1"))
     assert result.verdict is Verdict.OK, result
@@ -186,6 +201,7 @@ CASES: dict[str, Callable[[Rig], None]] = {
             tag_node,
             quarantine_node,
             lift_quarantine,
+            collect_evidence,
             deep_test,
             group_test,
             find_job,

@@ -124,7 +124,7 @@ def test_a_connection_that_is_cut_while_a_part_is_read_leaves_the_bundle_with_wh
     loopback: LoopbackNode, activities: EvidenceActivities, surroundings: ActivityEnvironment
 ) -> None:
     loopback.script("uptime", HANGS)
-    cut = threading.Thread(target=lambda: (await_file(loopback.home / "here"), loopback.down()))
+    cut = threading.Thread(target=cut_after, args=(loopback, loopback.home / "here"))
     cut.start()
     bundle = surroundings.run(activities.collect_evidence, ask(loopback))
     cut.join()
@@ -151,7 +151,8 @@ def test_a_command_that_hangs_costs_its_own_time_and_no_more(
     assert "probe.json" in held.items
 
 
-def await_file(file: Path) -> None:
-    """Return when the file is there: the command has started."""
+def cut_after(loopback: LoopbackNode, file: Path) -> None:
+    """Cut the node off as soon as the file is there: the command has started."""
     while not file.exists():
         threading.Event().wait(0.02)
+    loopback.down()
