@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
@@ -10,6 +11,7 @@ from typing import Optional
 from checks.catalog import Assessment, Machine, assess
 from checks.diagnosis.diagnose import diagnose
 from checks.diagnosis.facts import Hardware, Timing
+from checks.diagnosis.history import KEPT_FAULTS, History, PastFault, fault_of
 from checks.diagnosis.storms import Sighting, Storm
 from checks.kernel_log.bursts import BURST_SILENCE_S, identity
 from checks.model import Action, Confidence, Diagnosis, KernelEvent, Verdict
@@ -49,6 +51,7 @@ class NodeLog:
     boot_id: str = ""
     boot_at: Optional[float] = None
     _last: dict[object, Kept] = field(default_factory=dict)
+    _past: deque[PastFault] = field(default_factory=lambda: deque(maxlen=KEPT_FAULTS))
     _room: dict[Action, int] = field(default_factory=dict)
 
     def add(self, event: KernelEvent, at: Optional[float], machine: Machine) -> Assessment:
@@ -58,6 +61,7 @@ class NodeLog:
             return meaning
         if self._of_earlier_boot(at) and meaning.fault_class not in SURVIVES_BOOT:
             self.history += 1
+            self._remember(event, meaning, at)
             return meaning
         if event.boot_id and event.boot_id != self.boot_id:
             if self.boot_id:
@@ -84,12 +88,28 @@ class NodeLog:
         ids = {id(one) for one in before}
         gone = {id(one) for one in before if one.meaning.fault_class not in SURVIVES_BOOT}
         self.history += len(gone)
+        for one in before:
+            if id(one) in gone:
+                self._remember(one.event, one.meaning, one.at)
         self.kept = [one for one in self.kept if id(one) not in gone]
         self.boot_at = at
         self._last = {key: one for key, one in self._last.items() if id(one) not in ids}
         self._room.clear()
         for one in self.kept:
             self._room[one.meaning.action] = self._room.get(one.meaning.action, 0) + 1
+
+    def _remember(self, event: KernelEvent, meaning: Assessment, at: Optional[float]) -> None:
+        """Keep a fault of an earlier boot for the question whether it has come back; one without a time of day cannot tell."""
+        if at is None or not any(rule.harmless_too or meaning.action is not Action.NONE for rule in meaning.repeats):
+            return
+        fault = replace(fault_of(event, meaning, Hardware(), Timing(at)), boot_id=f"before {self.boot_at or at}")
+        last = self._past[-1] if self._past else None
+        if (
+            last is None
+            or (last.fault, last.gpu, last.link) != (fault.fault, fault.gpu, fault.link)
+            or at - last.at > BURST_SILENCE_S
+        ):
+            self._past.append(fault)
 
     def _of_earlier_boot(self, at: Optional[float]) -> bool:
         return at is not None and self.boot_at is not None and at < self.boot_at
@@ -119,7 +139,8 @@ class NodeLog:
         return replace(whole, because=(*whole.because, *notes))
 
     def _diagnose(self, kept: Sequence[Kept], hardware: Hardware) -> Diagnosis:
-        found = diagnose((), [one.event for one in kept], timing=Timing(now=0.0), hardware=hardware)
+        history = History(tuple(self._past), boot_id="last")
+        found = diagnose((), [one.event for one in kept], timing=_timing(kept), hardware=hardware, history=history)
         lines = sum(one.lines for one in kept)
         notes = [f"{lines} lines, of which {len(kept)} tell something new"] if lines > len(kept) else []
         if self.history:
@@ -143,6 +164,20 @@ def verdict_of(diagnosis: Diagnosis) -> Verdict:
 def tells_of_boot(line: str) -> bool:
     """Say whether a line is the kernel's first of a boot."""
     return "Linux version " in line and bool(_BOOT.search(line))
+
+
+def _timing(kept: Sequence[Kept]) -> Timing:
+    """The end of the log is now. Nothing in a log is too old to be told of; where stamps fall back, time cannot be told."""
+    stamped = [one for one in kept if one.last_monotonic_s is not None]
+    stamps = [one.event.monotonic_s or 0.0 for one in stamped]
+    if any(later < earlier - BURST_SILENCE_S for earlier, later in zip(stamps, stamps[1:])):
+        return Timing(0.0, event_age_s=float("inf"))
+    uptime_s = max((one.last_monotonic_s or 0.0 for one in stamped), default=None)
+    booted = next(
+        (one.at - one.event.monotonic_s for one in reversed(stamped) if one.at and one.event.monotonic_s is not None), 0.0
+    )
+    now = max([booted + (uptime_s or 0.0), *(one.last_at for one in kept if one.last_at is not None)])
+    return Timing(now, None if uptime_s is None else now - booted, event_age_s=float("inf"))
 
 
 def _apart(known: Kept, event: KernelEvent, at: Optional[float]) -> bool:
