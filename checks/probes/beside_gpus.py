@@ -54,9 +54,10 @@ def judge_beside_gpus(
 ) -> list[Finding]:
     """Return all findings, and remember in `looks` what the next look compares with."""
     told = {_address(gpu) for gpu in nvml.gpus if gpu.get("pcie_width").state == OK}
+    names = sorted({gpu.get("name").text() for gpu in nvml.gpus})
     busy = {_address(gpu) for gpu in nvml.gpus if _works(gpu)}
     findings = [
-        *infiniband_findings.judge_infiniband(seen.rdma, instance_type, looks, limits, at, uptime_s),
+        *infiniband_findings.judge_infiniband(seen.rdma, instance_type, looks, limits, at, uptime_s, names),
         *pcie_sysfs.judge_pcie(seen.pcie, looks, limits, at, told, busy),
         *edac.judge_edac(seen.memory, looks, limits, at),
         *storage.judge_storage(seen.storage, looks, limits, at),

@@ -111,19 +111,24 @@ def _port(host: Host, device: str, number: int, model: str, efa: bool, bridge: b
 
 
 def _counters(host: Host, port: str, wanted: dict[str, tuple[str, ...]]) -> tuple[dict[str, int], list[str]]:
-    """Read the counters that a port has; drivers differ in what they count, so an absent one is nothing."""
-    read, unread = {}, []
+    """Read the counters that a port has. Drivers differ in what they count: an absent one is nothing, nor one that they refuse.
+
+    Source: Linux, drivers/infiniband/core/sysfs.c, which prints "N/A" or fails where the device has no such counter.
+    """
+    read, unread, refused = {}, [], []
     for folder, names in wanted.items():
         there = set(host.list(f"{port}/{folder}") or ())
         for name in names:
             if name not in there:
                 continue
-            text = host.read_text(f"{port}/{folder}/{name}") or ""
-            if text.isdigit():
+            text = host.read_text(f"{port}/{folder}/{name}")
+            if text is not None and text.isdigit():
                 read[name] = int(text)
-            else:
+            elif text is None:
+                refused.append(name)
+            elif not text.startswith("N/A"):
                 unread.append(name)
-    return read, unread
+    return read, unread if read else [*unread, *refused]
 
 
 def _carrier(host: Host, device: str, kind: str) -> dict[str, int]:

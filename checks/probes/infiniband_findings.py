@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
@@ -15,7 +16,7 @@ from checks.thresholds import Thresholds
 ACTIVE = 4
 DISABLED = 3
 """Numbers of the state and of the physical state. Source: Linux, drivers/infiniband/core/sysfs.c."""
-BRIDGED_FAMILIES = ("B200", "B300")
+_BRIDGED = re.compile(r"\bB[23]00\b")
 BRIDGES = 2
 """Boards of these GPUs have two ConnectX devices that lead to their own NVSwitches. Source: NVIDIA Fabric Manager user guide."""
 DOWN_S = 300.0
@@ -33,18 +34,27 @@ EFA_STRICT = (
 
 
 def judge_infiniband(
-    rdma: Rdma, instance_type: str, looks: Looks, limits: Thresholds, at: float, uptime_s: Optional[float]
+    rdma: Rdma,
+    instance_type: str,
+    looks: Looks,
+    limits: Thresholds,
+    at: float,
+    uptime_s: Optional[float],
+    gpu_names: Sequence[str] = (),
 ) -> list[Finding]:
-    """Return the findings of all ports. A node without RDMA that is not expected to have any gives none."""
+    """Return the findings of all ports. A node without RDMA that is not expected to have any gives none.
+
+    `gpu_names` are the GPUs' models in NVML's words, for boards whose instance type is not known.
+    """
     if rdma.error:
         return [Finding("ib_link", Verdict.UNKNOWN, "RDMA devices could not be listed", rdma.error, at)]
     findings = list(_efa_count(rdma, instance_type, int(limits.expected_efa), at))
-    ports = _network_ports(rdma.ports, instance_type, looks)
+    ports = _network_ports(rdma.ports, [gpu_family(instance_type), *gpu_names], looks)
     findings += _unread(ports, at)
     links = list(_links(ports, looks, limits, at, uptime_s))
     findings += links
     told = {finding.check for finding in links if finding.verdict is not Verdict.OK}
-    if ports and "ib_link" not in told and not any("state" in port.unread or "ports" in port.unread for port in ports):
+    if ports and "ib_link" not in told and not any(port.unread for port in ports):
         findings.append(Finding("ib_link", Verdict.OK, f"{len(ports)} RDMA ports: none is down that should be up", seen_at=at))
     for port in ports:
         findings += _efa_errors(port, looks, limits, at) if port.kind == "efa" else _errors(port, looks, limits, at)
@@ -65,10 +75,10 @@ def note_links(rdma: Rdma, looks: Looks) -> None:
             looks.note(_active_at(port), looks.now, across_boots=True)
 
 
-def _network_ports(ports: Sequence[RdmaPort], instance_type: str, looks: Looks) -> list[RdmaPort]:
+def _network_ports(ports: Sequence[RdmaPort], boards: Sequence[str], looks: Looks) -> list[RdmaPort]:
     """Leave out the bridges to the board's NVSwitches; where their own data is not readable, up to two that never were up."""
     kept = [port for port in ports if not port.bridge]
-    if gpu_family(instance_type) not in BRIDGED_FAMILIES:
+    if not any(_BRIDGED.search(board) for board in boards):
         return kept
     unmarked = BRIDGES - (len(ports) - len(kept))
     silent = [port for port in kept if port.kind == "infiniband" and port.state not in (ACTIVE, None)]

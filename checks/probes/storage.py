@@ -107,7 +107,7 @@ def _controllers(states: dict[str, Optional[str]], at: float) -> Iterable[Findin
         if state == "live":
             continue
         evidence = f"{NVME}/{name}/state = {state}; in order: live"
-        if state is None:
+        if not state:
             yield Finding("disk", Verdict.UNKNOWN, f"the state of {name} could not be read", evidence, at)
         elif state in DEAD_STATES:
             yield Finding("disk", Verdict.CRITICAL, f"the disk {name} is gone: {state}", evidence, at, Action.REBOOT_NODE)

@@ -25,6 +25,12 @@ from infra.lab.lab import Lab
 from infra.lab.options import LabOptions
 
 RUNS = 15
+MEMORY = (
+    "import runpy, sys; sys.argv = ['run_checks.py', 'probe']\n"
+    "try: runpy.run_path('run_checks.py', run_name='__main__')\n"
+    "finally: print([line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')][0], file=sys.stderr)"
+)
+"""Runs a look and tells the most memory that it had, in kilobytes."""
 EVERY_S = 60.0
 TYPES = ("p5.48xlarge", "p6-b200.48xlarge")
 KINDS: dict[str, tuple[str, ...]] = {
@@ -82,6 +88,13 @@ async def test_what_a_look_costs(instance_type: str, tmp_path: Path) -> None:
                 document = json.loads(told[-1][1])
                 assert document["diagnosis"]["fault_class"] == "none"
                 assert {"disk", "clock", "mounts"} <= {finding["check"] for finding in document["findings"]}
+        print(f"{'most memory':16}{most_memory_kb(folder, environment) / 1024:>9.0f} MB")
+
+
+def most_memory_kb(folder: Path, environment: dict[str, str]) -> int:
+    """The most memory of the process that looks, kilobytes."""
+    told = subprocess.run(["python3", "-c", MEMORY], cwd=folder, env=environment, capture_output=True, check=False)
+    return int(told.stderr)
 
 
 def row(costs: Sequence[Cost]) -> str:
