@@ -6,14 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from checks.diagnosis import Timing, diagnose
 from checks.model import Action, Finding, Verdict
 from checks.probes.looks import Looks
-from checks.probes.nvml_findings import judge_nvml
-from checks.probes.readings import NOT_SUPPORTED, NvmlState, Reading
+from checks.probes.nvml_findings import MUST_ANSWER, judge_nvml
+from checks.probes.readings import ERROR, LOST, NOT_SUPPORTED, OK, NvmlState, Reading
 from checks.thresholds import Thresholds
-from tests.checks.test_nvml_findings import node
+from tests.checks.test_nvml_findings import HEALTHY, node
 
 NOW = 1_000_000_000.0
 DAY_S = 86400.0
@@ -237,3 +239,25 @@ def test_a_healthy_node_of_eight_gpus_keeps_a_small_file() -> None:
         looks = Looks("boot-1", looks.now + 300, looks.samples())
         judge_nvml(node(), looks.now, UP_S, looks)
     assert max(len(samples) for samples in looks.samples().values()) <= 30
+
+
+STATES = st.sampled_from([OK, NOT_SUPPORTED, ERROR, LOST])
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(st.dictionaries(st.sampled_from(sorted(HEALTHY)), STATES), st.dictionaries(st.sampled_from(sorted(HEALTHY)), STATES))
+def test_whatever_a_gpu_does_not_tell_is_lost_or_unknown_or_absent_and_never_a_fault(
+    first: dict[str, str], second: dict[str, str]
+) -> None:
+    looks = Looks("boot-1", NOW)
+    for tags in (first, second):
+        looks = Looks("boot-1", looks.now + 300, looks.samples())
+        unread: dict[str, Any] = {name: Reading(tag) for name, tag in tags.items() if tag != OK}
+        state = NvmlState("read", gpus=(node(**unread).gpus[2],))
+        found = [one for one in judge_nvml(state, looks.now, UP_S, looks) if one.verdict is not Verdict.OK]
+        if LOST in tags.values():
+            assert told(found) == [("gpu_lost", Action.REBOOT_NODE)]
+        elif any(name in MUST_ANSWER and tag == ERROR for name, tag in tags.items()):
+            assert [(one.check, one.verdict) for one in found] == [("unreadable", Verdict.UNKNOWN)]
+        else:
+            assert found == []
