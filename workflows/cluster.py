@@ -270,6 +270,8 @@ class Cluster:
     @freeze.validator
     def freeze_has_an_end(self, asked: FreezeRequest) -> None:
         """Refuse a freeze without a sensible end: freezes are time-boxed."""
+        if asked.scope == book.BREAKER:
+            raise ValueError("the breaker opens by itself; freeze the cluster instead")
         if not 0 < asked.minutes <= FREEZE_LIMIT_MINUTES:
             raise ValueError(f"minutes must be above 0 and at most {FREEZE_LIMIT_MINUTES:g} (30 days)")
 

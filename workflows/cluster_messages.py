@@ -23,7 +23,8 @@ class Ask(Message):
     """A request to Cluster. Asking again with the same `request_id` gets the same answer. `asker` is a workflow id.
 
     `accused`: the burn-in of a held job failed on this node. Taking it out is part of that job's recovery. `impact` is how many
-    GPUs wait for this ask: who waits with more goes first. `asked_at` is when Cluster first saw it.
+    GPUs wait for this ask: who waits with more goes first. `asked_at` is when Cluster first saw it, `waits_for` why
+    it is queued. `uptime_s` tells a fault that came with the boot.
     """
 
     request_id: str
@@ -43,6 +44,8 @@ class Ask(Message):
     accused: bool = False
     impact: int = 0
     asked_at: datetime | None = None
+    waits_for: str = ""
+    uptime_s: float | None = None
 
 
 class Alone(StrEnum):
@@ -120,6 +123,7 @@ class SeenFault(Message):
     code: int | None = None
     domains: list[str] = []
     job: str = ""
+    uptime_s: float | None = None
 
 
 class OpenStorm(Message):

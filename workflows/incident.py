@@ -160,6 +160,7 @@ class Incident:
             pool=self.node.pool_name(),
             instance_type=self.node.instance_type,
             impact=self.known.gpus_waiting,
+            uptime_s=self.known.examination.uptime_s if self.known.examination else None,
             accused=any(report.burn_in_failed for report in self.read),
         )
 

@@ -237,3 +237,20 @@ def test_the_books_of_a_great_cluster_stay_small() -> None:
     state = judge(ClusterState(fleet=10_000, view=view), *asks, under=under).state
     assert len(state.queue) + len(state.grants) == 200
     assert len(state.model_dump_json()) < 256_000
+
+
+def test_nodes_that_came_up_with_one_fault_over_hours_are_a_roll_out() -> None:
+    under = limits(storm_nodes=3)
+    state, told = books(8), {}
+    for number in range(4):
+        fresh = ask(f"i-{number}", fault_class="reboot_needed", code=143, uptime_s=120.0)
+        judged = judge(state, fresh, under=under, at=NOW + timedelta(hours=number))
+        state, told = judged.state, {**told, **answers(judged)}
+    assert told["i-3"].alone is Alone.STORM
+    assert "rollout" in told["i-3"].storm_id
+
+
+def test_in_a_great_cluster_a_hundred_nodes_are_a_burst_whatever_their_share() -> None:
+    under = limits(breaker_nodes=4, breaker_nodes_at_most=100)
+    judged = judge(books(10_000), *(ask(f"i-{number}") for number in range(100)), under=under)
+    assert judged.state.breaker.state is BreakerState.OPEN

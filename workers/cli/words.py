@@ -15,13 +15,17 @@ from activities.names import cluster_id, incident_id
 from workers.cli.common import ConfigOption, Desk, JsonOption, NodeArgument, Refused, answering, desk, person, run_async
 from workers.connection import RPC_TIMEOUT, TemporalAway
 from workflows.cluster_messages import FreezeRequest, ThawRequest
+from workflows.decisions.cluster_entries import BREAKER
 from workflows.messages import Word
 
 ReasonOption = Annotated[str, typer.Option("--reason", "-r", help="Why; it is written into the story.")]
 StepOption = Annotated[
     str, typer.Option("--step", help="Which step is meant, such as REBOOT_NODE; else the one that is asked about.")
 ]
-ScopeOption = Annotated[str, typer.Option("--scope", help='"cluster", "node:NODE", "job:NAME" or "domain:NAME".')]
+ScopeOption = Annotated[str, typer.Option("--scope", help='"cluster", "node:NODE", or job, pool, zone, rack with ":NAME".')]
+
+KINDS = ("job", "pool", "zone", "rack", "placement-group", "domain")
+"""What a freeze can be for besides the cluster and one node; "domain" is any zone, rack or placement group of that name."""
 
 TRIES = 3
 """Times that a word is said with the same id. Measured: one of 171 updates to a busy cluster failed or took over 30 s."""
@@ -107,12 +111,13 @@ def freeze(
 
 
 def thaw(scope: ScopeOption = "cluster", config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """End a freeze."""
+    """End a freeze, or close the breaker (--scope breaker)."""
     with answering(as_json) as answer:
 
         async def tell() -> None:
             async with desk(config) as at:
-                request = ThawRequest(scope=await _scope(at, scope), who=person())
+                meant = scope if scope == BREAKER else await _scope(at, scope)
+                request = ThawRequest(scope=meant, who=person())
                 said = await _to_cluster(at, "thaw", request)
                 answer.document({"thaw": request, "answer": said})
                 answer.say(f"thawed: {request.scope}")
@@ -140,8 +145,9 @@ async def _scope(at: Desk, scope: str) -> str:
     kind, _, name = scope.partition(":")
     if kind == "node" and name:
         return f"node:{(await at.resolve(name)).instance_id}"
-    if scope != "cluster" and (kind not in ("job", "domain") or not name):
-        raise BadInput(f'{scope!r} is no scope; write "cluster", "node:NODE", "job:NAME" or "domain:NAME"')
+    if scope != "cluster" and (kind not in KINDS or not name):
+        named = ", ".join(f'"{kind}:NAME"' for kind in KINDS)
+        raise BadInput(f'{scope!r} is no scope; write "cluster", "node:NODE", {named}')
     return scope
 
 

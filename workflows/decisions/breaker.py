@@ -22,7 +22,8 @@ def after_faults(breaker: Breaker, recent: list[SeenFault], fleet: int, limits: 
     since = now - timedelta(seconds=limits.breaker_window_s)
     nodes = {seen.instance_id for seen in recent if seen.at > since}
     share = 100.0 * len(nodes) / max(1, fleet)
-    if len(nodes) < limits.breaker_nodes or share < limits.breaker_percent:
+    many = share >= limits.breaker_percent or len(nodes) >= limits.breaker_nodes_at_most
+    if len(nodes) < limits.breaker_nodes or not many:
         return breaker
     limit = f"limit {limits.breaker_nodes} nodes and {limits.breaker_percent:g} %"
     reason = f"{len(nodes)} of {fleet} nodes reported faults within {limits.breaker_window_s / 60:g} min ({limit})"
@@ -68,7 +69,8 @@ def refusal(breaker: Breaker, instance_id: str, limits: ClusterSettings) -> str:
     """Return why nothing new may be disrupted now, empty when it may."""
     if breaker.state is BreakerState.OPEN and breaker.since is not None:
         at = breaker.since + timedelta(seconds=limits.breaker_open_s)
-        return f"the breaker is open: {breaker.reason}; one node is tried from {at:%H:%M} UTC, `hotspare thaw breaker` closes it"
+        closes = "`hotspare thaw --scope breaker` closes it"
+        return f"the breaker is open: {breaker.reason}; one node is tried from {at:%H:%M} UTC, {closes}"
     if breaker.state is BreakerState.HALF_OPEN and breaker.trial not in ("", instance_id):
         return f"the breaker is half-open ({breaker.reason}): one node is being tried first"
     return ""

@@ -14,13 +14,13 @@ from workflows.cluster_messages import Alone, Answer, Ask, AskKind, ClusterState
 from workflows.decisions import breaker, room
 from workflows.decisions.settings import ClusterSettings
 from workflows.decisions.spares import SpareChoice, choose_spare
-from workflows.decisions.storms import OFTEN_SHARED, storm_among
+from workflows.decisions.storms import OFTEN_SHARED, storm_among, worth_remembering
+
+WORDS_LIMIT = 160
+"""Characters of a reason that are kept with a queued ask. Hotspare default: keeps the books under 256 KB."""
 
 CAPACITY = (AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
 """Kinds that begin a disruption, which limits, freezes and the breaker hold back."""
-
-RECENT_LIMIT = 2_000
-"""Faults remembered for storm and breaker, the newest. Hotspare default: keeps the books under 256 KB at 10,000 nodes."""
 
 
 class Judgement(Message):
@@ -61,8 +61,7 @@ class _Book:
         self._view = state.view.model_copy(update={"nodes": state.fleet})
         self._grants = {grant.request_id: grant for grant in state.grants}
         self._freezes = [freeze for freeze in state.freezes if freeze.until > now]
-        window = timedelta(seconds=max(limits.storm_window_s, limits.breaker_window_s))
-        self._recent = [seen for seen in state.recent if now - seen.at <= window][-RECENT_LIMIT:]
+        self._recent = worth_remembering(state.recent, now)
         self._storms = [one for one in state.storms if now - one.last_seen <= timedelta(seconds=limits.storm_window_s)]
         self._breaker = breaker.after_time(state.breaker, limits, now)
         self._queue: list[Ask] = []
@@ -102,6 +101,7 @@ class _Book:
             code=ask.code,
             domains=room.domains(ask),
             job=ask.job,
+            uptime_s=ask.uptime_s,
         )
         self._recent.append(seen)
 
@@ -130,7 +130,7 @@ class _Book:
             return
         why = self._held_back(ask)
         if why:
-            self._queue.append(ask)
+            self._queue.append(ask.model_copy(update={"waits_for": why[:WORDS_LIMIT]}))
             if new:
                 self._answer(ask, self._queued(ask, why))
             return

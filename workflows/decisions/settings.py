@@ -156,6 +156,9 @@ class ClusterSettings(Section):
     breaker_percent: float = Field(
         10.0, description="And at least this share of the cluster. Hotspare default: half of what may be out, at twice the pace"
     )
+    breaker_nodes_at_most: int = Field(
+        100, description="So many nodes open the breaker whatever their share. Hotspare default: in a great cluster 10 % is late"
+    )
     breaker_window_s: float = Field(
         600.0, description="Window of the breaker. Hotspare default: as long as two sweeps, so that slow bursts count too"
     )
@@ -172,6 +175,9 @@ class ClusterSettings(Section):
         4, description="So many nodes with one kind of fault within the window are one storm. Hotspare default"
     )
     storm_percent: float = Field(30.0, description="And at least this share of the cluster. Hotspare default")
+    storm_nodes_at_most: int = Field(
+        50, description="So many nodes are one storm whatever their share. Hotspare default: chance does not do that"
+    )
     storm_domain_nodes: int = Field(
         3,
         description="So many nodes of one zone, placement group or rack with one link-like fault are one event. Hotspare default",
