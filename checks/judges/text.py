@@ -31,6 +31,11 @@ _EVERY_LINE = (
     re.compile(r"^(?:\t| {4})"),  # indented in a message
     re.compile(r"^(?P<host>[\w.-]{1,64}) +\| "),  # docker compose
 )
+_BEGINNING = re.compile(r"# nThreads? \d|# nccl-tests version |Burning for \d|nvbandwidth Version|\{\s*$|-{60,}\s*$")
+"""How lines of the tools begin: a prefix that no pattern knows is what stands before them."""
+_LONGEST_PREFIX = 300
+_MOST_LINES = 0.8
+"""Characters of a line in which a beginning is looked for, and the share of lines that must bear a prefix. Hotspare defaults."""
 _MOST_LAUNCHERS = 4
 """Prefixes before one another. Hotspare default: a container's log of a launcher of a launcher has three."""
 _MOST_LABELS = 4096
@@ -80,6 +85,7 @@ def _labelled(text: str) -> list[tuple[str, str]]:
         before, lines = lines, _one_prefix_less(lines)
         if lines == before:
             break
+    lines = _without_unknown_prefix(lines)
     return [(label, report) for label, line in lines for report in line.split("\r")]
 
 
@@ -88,6 +94,24 @@ def _one_prefix_less(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
     every = (pattern for pattern in _EVERY_LINE if len(filled) > 1 and all(map(pattern.match, filled)))
     pattern = next(every, _LABEL)
     return [_parted(pattern, label, line) for label, line in lines]
+
+
+def _without_unknown_prefix(lines: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Take off what stands before a line that every tool prints at a line's beginning, if it stands before most lines.
+
+    Numbers in it may differ from line to line.
+    """
+    filled = [line for _, line in lines if line.strip()]
+    if any(map(_BEGINNING.match, filled)):
+        return lines
+    found = next((match for match in (_BEGINNING.search(line[:_LONGEST_PREFIX]) for line in filled) if match), None)
+    if not found:
+        return lines
+    words = re.findall(r"\d+|\D+", found.string[: found.start()])
+    prefix = re.compile("".join(r"\d{1,20}" if word[0].isdecimal() else re.escape(word) for word in words))
+    if sum(bool(prefix.match(line)) for line in filled) < _MOST_LINES * len(filled):
+        return lines
+    return [_parted(prefix, label, line) for label, line in lines]
 
 
 def _parted(pattern: re.Pattern[str], label: str, line: str) -> tuple[str, str]:

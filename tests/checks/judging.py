@@ -56,6 +56,8 @@ CAPTURES: dict[str, Callable[[str], str]] = {
     "Python's logging with a time": each_line("2026-04-03 06:20:28,123 - burn-in - INFO - "),
     "torchrun": each_line("[rank0]: "),
     "Ray": each_line("(task pid=123, ip=10.0.0.1) "),
+    "logfmt": each_line('time="2026-04-03T06:20:28Z" level=info msg='),
+    "an unknown launcher": each_line("<<rank 0 of 16>> node-1/gpu-0% "),
     "quoted": each_line("> "),
     "indented": each_line("    "),
     "container log": each_line("2026-04-03T06:20:28.545191123Z stdout F "),
