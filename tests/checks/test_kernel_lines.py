@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from checks.catalog import assess
-from checks.kernel_log import parse_line, read_lines
+from checks.kernel_log import parse_all, parse_line, read_lines, read_stream
 from checks.kernel_log.host_lines import PATTERNS
 from checks.kernel_log.nvidia_lines import parse_gpu_address
 from checks.model import Action
@@ -155,6 +157,49 @@ def test_any_code_at_any_address_is_read_and_never_called_harmless_without_the_c
     assert (event.code, event.pci) == (code, f"{domain:04x}:{bus:02x}:{device:02x}")
     if code > 178:
         assert assess(event).action is Action.CONTACT_SUPPORT
+
+
+NAMES = st.text(st.characters(min_codepoint=33, exclude_categories=("Cs", "Cc", "Z", "Cf")), min_size=1, max_size=15)
+TEXTS = (
+    "GPU has fallen off the bus.",
+    "Ch 00000008",
+    "channel 0x0b00000a",
+    "Row Remapper: New row (0x0000000018f31d80) marked for remapping, reset gpu to activate.",
+    "NETIR_LINK_EVT  Fatal   XC0 i0 Link 01 (0x021425c6 0x00000000)",
+    "GDDR, Uncorrectable DRAM error in FBPA 3",
+)
+WRAPPINGS: tuple[Callable[[str], str], ...] = (
+    lambda line: f"[  12.000001] {line}",
+    lambda line: f"Aug 10 15:36:05 node-1 kernel: {line}",
+    lambda line: json.dumps({"log": line, "stream": "stdout"}),
+    lambda line: json.dumps({"MESSAGE": line, "_HOSTNAME": "node-1"}, ensure_ascii=False),
+    lambda line: f"2026-04-03T06:20:28.5Z stdout F {json.dumps({'a': json.dumps({'MESSAGE': line})})}",
+)
+
+
+@settings(deadline=None, derandomize=True, max_examples=400)
+@given(NAMES, st.integers(0, 99_999_999), st.integers(1, 178), st.sampled_from(TEXTS), st.sampled_from(WRAPPINGS))
+def test_whatever_a_process_is_called_the_line_reads_as_it_was_printed(
+    name: str, pid: int, code: int, text: str, wrapping: Callable[[str], str]
+) -> None:
+    assume(name[0] not in "'\"" and "\\" not in name and name != "<unknown>")
+    line = f"NVRM: Xid (PCI:0000:1b:00): {code}, pid={pid}, name={name}, {text}"
+    (event,) = parse_all(wrapping(line))
+    assert (event.code, event.pid, event.name, event.text) == (code, str(pid), name, text)
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(st.binary(max_size=400), st.sampled_from(SAMPLES), st.integers(0, 200), st.binary(max_size=100))
+def test_bytes_of_any_kind_around_and_inside_a_line_never_stop_the_reader(
+    before: bytes, sample: dict[str, Any], cut: int, after: bytes
+) -> None:
+    line = sample["raw"].encode()
+    whole, torn = before + b"\n" + line + b"\n" + after, before + line[:cut] + after + line[cut:]
+    for log in (whole, torn, sample["raw"][:cut].encode("utf-16") + after):
+        found = list(read_stream(io.BytesIO(log)))
+        alone = list(read_stream(io.BytesIO(log), nvidia_alone=True))
+        assert [event for event in alone if event.kind != "host"] == [event for event in found if event.kind != "host"]
+        assert all(assess(event).because for event in found)
 
 
 def test_a_line_of_a_megabyte_is_read_at_its_beginning() -> None:
