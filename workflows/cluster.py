@@ -15,10 +15,9 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
-    from activities import names
     from activities.host_memory import Freeze, HostMemoryActivities, LoadFreezes, SaveFreezes
-    from activities.inventory import InventoryActivities, ListNodes, Node
     from workflows import options
+    from workflows.cluster_fleet import Fleet
     from workflows.cluster_holders import open_holders, silent_holders
     from workflows.cluster_messages import (
         Ask,
@@ -35,12 +34,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.decide import DecideActivities, Desk, bearings
     from workflows.decisions import cluster_entries as book
     from workflows.decisions.cluster_book import Judgement
-    from workflows.decisions.fleet_view import fleet_view
     from workflows.failures import cause_of
     from workflows.post import post
-
-FLEET_AGE = timedelta(seconds=30)
-"""How old the view of fleet and spares may be. Hotspare default: a storm costs two look-ups a minute."""
 
 FREEZE_LIMIT_MINUTES = 30 * 24 * 60.0
 """Longest freeze. Hotspare default: what is frozen for longer is better set to observe mode."""
@@ -72,11 +67,8 @@ class Cluster:
         self._breaker_thawed = False
         self._ui_url = ""
         self._paging: asyncio.Task[None] | None = None
-        self._spares: list[Node] = []
-        self._everybody: list[str] = []
-        self._leased: set[str] = set()
+        self._fleet = Fleet()
         self._thawed: list[str] = []
-        self._fleet_seen = workflow.now() - 2 * FLEET_AGE
 
     @workflow.run
     async def run(self, start: ClusterStart) -> None:
@@ -118,14 +110,15 @@ class Cluster:
 
     async def _recover(self, deadline_s: float) -> None:
         """Ask everybody who may hold something, by their fixed ids, and read the freezes back. No holder is a first start."""
-        await self._see_fleet()
+        await self._fleet.look(self._cluster)
+        self._state = self._state.model_copy(update={"fleet": self._fleet.view.nodes, "view": self._fleet.view})
         freezes = await workflow.execute_activity_method(
             HostMemoryActivities.load_freezes,
             LoadFreezes(cluster=self._cluster),
             summary="read the freezes back",
             **options.LOOK_UP,
         )
-        holders = await open_holders(self._cluster, self._everybody)
+        holders = await open_holders(self._cluster, self._fleet.everybody)
         silent = await silent_holders(self._cluster, holders, lambda: {one.asker for one in self._heard}, deadline_s)
         self._take_holdings()
         self._state = book.book_silent(self._state, silent, workflow.now())
@@ -154,11 +147,11 @@ class Cluster:
             holders = await open_holders(self._cluster, sorted({grant.instance_id for grant in old}))
             gone = [grant for grant in old if grant.asker not in holders]
             if gone:
-                await self._see_fleet()
+                await self._fleet.look(self._cluster)
         except ActivityError as error:  # not seen to be gone: everything stays booked
             workflow.logger.error("holders could not be looked for: %s", cause_of(error))
             return
-        self._state = book.release_gone(self._state, gone, self._leased)
+        self._state = book.release_gone(self._state, gone, self._fleet.leased)
 
     async def _judge(self) -> None:
         """Book what came back first, then judge the queue and the new asks."""
@@ -169,12 +162,11 @@ class Cluster:
         asks, self._asks = self._asks, []
         if not asks and not self._state.queue:
             return
-        stale = workflow.now() - self._fleet_seen > FLEET_AGE
-        if stale or any(ask.kind is AskKind.SPARE for ask in asks):
-            await self._see_fleet_if_possible()
+        if self._fleet.is_stale() or any(ask.kind is AskKind.SPARE for ask in asks):
+            await self._see_fleet()
         judged = await workflow.execute_local_activity_method(
             DecideActivities.judge_asks,
-            Desk(state=self._state, asks=asks, spares=self._spares, now_iso=workflow.now().isoformat()),
+            Desk(state=self._state, asks=asks, spares=self._fleet.spares, now_iso=workflow.now().isoformat()),
             start_to_close_timeout=options.DECIDE_TIMEOUT,
             summary=f"judge {len(asks)} asks, {len(self._state.queue)} queued",
         )
@@ -192,24 +184,14 @@ class Cluster:
         self._breaker_thawed = False
         self._state = book.take_back_frozen(book.give_back(judged.state, withdrawn).model_copy(update=said))
 
-    async def _see_fleet_if_possible(self) -> None:
-        try:
-            await self._see_fleet()
-        except ActivityError as error:  # the old view stands; a spare that is gone is refused when it is tested
-            workflow.logger.error("the fleet could not be seen: %s", cause_of(error))
-
     async def _see_fleet(self) -> None:
-        seen = await workflow.execute_activity_method(
-            InventoryActivities.list_nodes,
-            ListNodes(cluster=self._cluster),
-            summary="the fleet and its spares",
-            **options.LOOK_UP,
-        )
-        self._spares = [node for node in seen.nodes if node.role == names.ROLE_SPARE]
-        self._everybody = [node.instance_id for node in seen.nodes]
-        self._leased = {node.instance_id for node in seen.nodes if node.lease}
-        self._fleet_seen = workflow.now()
-        self._state = self._state.model_copy(update={"fleet": len(seen.nodes), "view": fleet_view(seen.nodes)})
+        """Look at the fleet anew. Where it cannot be seen the old view stands; a spare that is gone is refused when tested."""
+        try:
+            await self._fleet.look(self._cluster)
+        except ActivityError as error:
+            workflow.logger.error("the fleet could not be seen: %s", cause_of(error))
+            return
+        self._state = self._state.model_copy(update={"fleet": self._fleet.view.nodes, "view": self._fleet.view})
 
     def _take_holdings(self) -> None:
         heard, self._heard = self._heard, []
