@@ -33,8 +33,9 @@ def judge(text: str, instance_type: str = "", exit_status: Optional[int] = None)
         return fault
     if output.tested is None:
         return _not_finished(output, exit_status)
-    if len(output.results) != output.tested or not output.results:
-        evidence = f"the summary announces {output.tested} GPUs and names {len(output.results)}"
+    named = {gpu for gpu, _ in output.results}
+    if len(named) != output.tested or len(output.results) != output.tested or not named:
+        evidence = f"the summary announces {output.tested} GPUs and names {len(named)} in {len(output.results)} lines"
         return unreadable("gpu-burn", evidence)
     expected = max(expected_gpus(instance_type) or 0, output.listed)
     if output.tested < expected:

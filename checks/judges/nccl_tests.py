@@ -97,6 +97,11 @@ def _finished(output: NcclOutput, instance_type: str, nodes: int, exit_status: O
     if exit_status not in (None, 0) and not output.minimum_failed:
         evidence = f"the table is complete, yet the exit status is {exit_status}: {last_line(output.lines)}"
         return unknown(causes.COULD_NOT_RUN, evidence, "run again; a launcher that fails after the test hides its result")
+    if output.ranks == 1 and row.busbw_gbs > 0:
+        evidence = f"one rank is listed, whose bus bandwidth is 0 by definition, yet the table says {row.busbw_gbs:g} GB/s"
+        return unknown(
+            causes.UNREADABLE, evidence, "keep the whole output, with its list of ranks, and judge it again", line=row.line
+        )
     if output.ranks == 1:
         evidence = "one rank: bus bandwidth is 0 by definition"
         return Judgement(Verdict.OK, causes.HEALTHY, row.busbw_gbs, wrong=output.wrong, evidence=evidence, line=row.line)

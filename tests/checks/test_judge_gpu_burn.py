@@ -87,6 +87,11 @@ def test_a_summary_that_names_fewer_gpus_than_it_announces_is_cut() -> None:
     assert (judgement.verdict, judgement.cause) == (UNKNOWN, "unreadable")
 
 
+def test_a_gpu_that_the_summary_names_twice_is_no_stand_in_for_another() -> None:
+    judgement = judged(GOOD.replace("\tGPU 6: OK\n", "\tGPU 2: OK\n"))
+    assert (judgement.verdict, judgement.cause) == (UNKNOWN, "unreadable")
+
+
 def test_fewer_gpus_than_the_node_has_are_not_a_pass() -> None:
     seven = run_of([[49000] * 7] * 3)
     assert judged(seven, "p5.48xlarge").cause == "could_not_run"

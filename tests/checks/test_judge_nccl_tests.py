@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,12 @@ def test_hosts_that_did_not_take_part_make_the_result_unknown() -> None:
     judgement = judge(PAIR, "p5.48xlarge", 4, 0)
     assert (judgement.verdict, judgement.cause) == (UNKNOWN, "could_not_run")
     assert "2 of 4 hosts" in judgement.evidence
+
+
+def test_a_bandwidth_that_one_rank_cannot_have_means_that_ranks_are_missing_from_the_output() -> None:
+    text = "".join(line for line in text_of("nccl_03").splitlines(keepends=True) if not re.match(r"#\s+Rank\s+[1-9]", line))
+    judgement = judge(text)
+    assert (judgement.verdict, judgement.cause) == (UNKNOWN, "unreadable")
 
 
 def test_one_rank_on_an_eight_gpu_node_is_not_a_pass() -> None:
