@@ -38,8 +38,14 @@ class FolderEvidenceStore:
             raise BadInput(f"{file}: cannot be read: {error.strerror}") from error
 
     def names(self, prefix: str) -> list[str]:
-        found = [file for file in self._folder.glob(f"*{ENDING}") if file.name.startswith(prefix)]
-        return [file.name for file in sorted(found, key=lambda file: (file.stat().st_mtime_ns, file.name))]
+        try:
+            with os.scandir(self._folder) as entries:
+                found = [entry for entry in entries if entry.name.startswith(prefix) and entry.name.endswith(ENDING)]
+                return [entry.name for entry in sorted(found, key=lambda entry: (entry.stat().st_mtime_ns, entry.name))]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise BadInput(f"{self._folder}: cannot be read: {error.strerror}; only the worker's own user may") from error
 
     def _write(self, file: Path, content: bytes) -> None:
         """Write beside, then give it its name, unless another was quicker."""

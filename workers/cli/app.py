@@ -14,6 +14,7 @@ from workers.cli import (
     demo,
     diagnose,
     doctor,
+    evidence,
     explain,
     init,
     judge,
@@ -35,7 +36,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (init, doctor, trust, processes, report, status, why, words, burn_in, judge, diagnose, explain, codec, lab, demo):
+SHOWN = (
+    init,
+    doctor,
+    trust,
+    processes,
+    report,
+    status,
+    why,
+    words,
+    burn_in,
+    evidence,
+    judge,
+    diagnose,
+    explain,
+    codec,
+    lab,
+    demo,
+)
+for module in SHOWN:
     module.add_to(app)
 
 
