@@ -8,6 +8,7 @@ from typing import NamedTuple, Optional
 _CRI = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([PF]) ")
 _DOCKER = re.compile(rb'\{\s?"log":\s?"')
 _DOCKER_END = re.compile(rb'",\s?"stream":\s?"(stdout|stderr)"')
+_DOCKER_WHOLE = b'\\n","stream":"'
 _PARTIAL = (b" stdout P ", b" stderr P ")
 
 HELD = 1 << 20
@@ -27,23 +28,26 @@ def may_be_parted(block: bytes) -> bool:
     """Say quickly whether a block of whole lines is of a container log in which lines may be parted."""
     if _CRI.match(block):
         return any(mark in block for mark in _PARTIAL)
-    return bool(_DOCKER.match(block))
+    return bool(_DOCKER.match(block)) and block.count(_DOCKER_WHOLE) != block.count(b"\n")
 
 
 def join(block: bytes) -> tuple[bytes, bytes]:
     """Join the parted lines of a block of whole lines; returns it, and the records of lines that go on after it."""
     whole: list[bytes] = []
     begun: dict[bytes, list[bytes]] = {}
+    held: dict[bytes, int] = {}
     for line in block.split(b"\n"):
         record = _record(line)
         if record is None:
             whole.append(line)
             continue
         waiting = begun.get(record.output)
-        if record.partial and sum(map(len, waiting or ())) < HELD:
+        if record.partial and held.get(record.output, 0) < HELD:
             begun.setdefault(record.output, []).append(line)
+            held[record.output] = held.get(record.output, 0) + len(line)
         elif waiting:
             whole.append(_joined([*begun.pop(record.output), line]))
+            held.pop(record.output, None)
         else:
             whole.append(line)
     left = b"".join(line + b"\n" for lines in begun.values() for line in lines)

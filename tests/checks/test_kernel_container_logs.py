@@ -66,6 +66,12 @@ def test_the_beginning_of_a_line_that_never_went_on_still_counts() -> None:
     assert [event.code for event in read(cri(LOST, "P") + cri("other", "F", "stderr"))] == [79]
 
 
+@pytest.mark.timeout(60)
+def test_records_that_go_on_for_ever_are_read_in_pieces_and_cost_little() -> None:
+    assert [event.code for event in read(cri("x", "P") * 40_000 + cri(LOST, "F"))] == [79]
+    assert [event.code for event in read(docker("x") * 40_000 + docker(LOST + "\n"))] == [79]
+
+
 def test_two_lines_without_ends_are_two_events() -> None:
     other = LOST.replace("1b:00", "1c:00")
     assert [event.pci for event in read(docker(LOST) + docker(other))] == ["0000:1b:00", "0000:1c:00"]
