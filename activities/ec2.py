@@ -5,6 +5,9 @@ Reboot and power cycle take the boot id that they are to end, and check it just 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+
 from temporalio import activity
 
 from activities import names
@@ -46,6 +49,9 @@ TAG_SETTLE_S = 30.0
 BOOT_ID_DEADLINE_S = 10.0
 """Seconds for one look at the boot id. Hotspare default: it is one small file; a node that needs longer counts as no answer."""
 
+SOFT_REBOOT_DEADLINE_S = 20.0
+"""Seconds for the command that reboots a node from inside. Hotspare default: it only begins the shutdown."""
+
 
 class Ec2Activities:
     """Effects on instances, each made once and proved by looking."""
@@ -74,18 +80,15 @@ class Ec2Activities:
     def reboot_node(self, request: DisruptNode) -> Disrupted:
         """Reboot an instance through EC2, unless the boot that it is to end has ended already."""
         with as_application_error():
-            node = request.node
-            made = act_once(
-                request.token,
-                f"reboot of {node.name}",
-                self._memory,
-                happened=lambda: self._boot_ended(node, request.boot_id),
-                act=lambda: self._reboot(request),
-                settle_s=self._settings.settle_s,
-                in_doubt=lambda: self._boot_id(node) is None,
-                clock=self._clock,
-            )
-            return _disrupted(made, f"EC2 reboot of {node.name} ({node.instance_id})")
+            made = self._restart_once(request, lambda: self._ec2.reboot(request.node.instance_id))
+            return _disrupted(made, f"EC2 reboot of {request.node.name} ({request.node.instance_id})")
+
+    @activity.defn
+    def soft_reboot_node(self, request: DisruptNode) -> Disrupted:
+        """Have the node's own system reboot it, unless the boot that it is to end has ended already."""
+        with as_application_error():
+            made = self._restart_once(request, lambda: self._ask_to_reboot(request.node))
+            return _disrupted(made, f"reboot of {request.node.name} by its own system")
 
     @activity.defn
     def power_cycle_node(self, request: DisruptNode) -> Disrupted:
@@ -137,10 +140,31 @@ class Ec2Activities:
             if gone := [key for key in request.remove if key in tags]:
                 self._ec2.remove_tags(request.instance_id, gone)
 
-    def _reboot(self, request: DisruptNode) -> None:
-        self._refuse_foreign_quarantine(request)
-        self._remember(request)
-        self._ec2.reboot(request.node.instance_id)
+    def _restart_once(self, request: DisruptNode, restart: Callable[[], None]) -> bool:
+        node = request.node
+
+        def act() -> None:
+            self._refuse_foreign_quarantine(request)
+            self._remember(request)
+            restart()
+
+        return act_once(
+            request.token,
+            f"reboot of {node.name}",
+            self._memory,
+            happened=lambda: self._boot_ended(node, request.boot_id),
+            act=act,
+            settle_s=self._settings.settle_s,
+            in_doubt=lambda: self._boot_id(node) is None,
+            clock=self._clock,
+        )
+
+    def _ask_to_reboot(self, node: Node) -> None:
+        """A node that goes down at once gives no answer: whether it boots anew is seen by whoever waits for the boot."""
+        with suppress(NodeUnreachable, DeadlinePassed):
+            answer = self._access_to(node).run(["sudo", "-n", "reboot"], SOFT_REBOOT_DEADLINE_S)
+            if answer.exit_status not in (0, None):
+                raise PreconditionFailed(f"{node.name} refuses to reboot itself: {answer.stderr.strip()[-200:]}")
 
     def _stop(self, request: DisruptNode) -> None:
         self._refuse_foreign_quarantine(request)

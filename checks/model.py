@@ -33,6 +33,7 @@ class Action(str, Enum):
     NONE = "NONE"
     RESTART_JOB = "RESTART_JOB"
     RESET_GPU = "RESET_GPU"
+    SOFT_REBOOT = "SOFT_REBOOT"  # a rung only, before REBOOT_NODE: never recommended for a fault
     REBOOT_NODE = "REBOOT_NODE"
     POWER_CYCLE = "POWER_CYCLE"
     REPLACE_NODE = "REPLACE_NODE"

@@ -64,6 +64,10 @@ async def _act(incident: Incident, rung: Action) -> Disrupted:
         return await workflow.execute_activity_method(
             Ec2Activities.power_cycle_node, request, summary=f"stop and start {node.name}", **options.POWER_CYCLE
         )
+    if rung is Action.SOFT_REBOOT:
+        return await workflow.execute_activity_method(
+            Ec2Activities.soft_reboot_node, request, summary=f"{node.name} reboots itself", **options.DISRUPT
+        )
     return await workflow.execute_activity_method(
         Ec2Activities.reboot_node, request, summary=f"reboot {node.name}", **options.DISRUPT
     )

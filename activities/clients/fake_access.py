@@ -146,6 +146,9 @@ class FakeAccess:
         machine, tool = self._machine, Path(command[0]).name
         if tool == "nvidia-smi" and "--gpu-reset" in command:
             return self._reset(command[-1])
+        if tool == "reboot":
+            machine.reboot()
+            raise NodeUnreachable(f"{machine.name}: the connection ended: it reboots")
         texts = {
             "dmesg": "\n".join(machine.kernel_log) + "\n",
             "nvidia-smi": "".join(

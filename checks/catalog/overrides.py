@@ -86,7 +86,7 @@ def _override(name: str, value: Any) -> Override:
         named = fault_class(value["fault_class"]) if "fault_class" in value else CLASS_OF_ACTION[action]
         job = interrupts(value["interrupts_job"]) if "interrupts_job" in value else None
     except KeyError as error:
-        raise BadOverride(f"{name}: action is missing; it is one of {', '.join(one.value for one in Action)}") from error
+        raise BadOverride(f"{name}: action is missing; it is one of {', '.join(one.value for one in CLASS_OF_ACTION)}") from error
     except ValueError as error:
         raise BadOverride(f"{name}: {error}") from error
     return Override(action, named, value.get("escalation", ""), job, value.get("why", ""))

@@ -130,6 +130,14 @@ def test_an_unknown_code_goes_to_a_person_and_touches_nothing() -> None:
     assert step.page
 
 
+def test_a_soft_reboot_comes_before_the_reboot_where_it_is_switched_on_and_never_for_a_node_that_does_not_answer() -> None:
+    soft = PolicySettings(mode=Mode.ACT, soft_reboot=True)
+    assert next_step(out(), soft).rung is Action.SOFT_REBOOT
+    assert next_step(out(), ACTING).rung is Action.REBOOT_NODE
+    gone = examination(opinion("unreachable", code=None), reachable=False)
+    assert next_step(out(examination=gone, second_signal="EC2 says impaired"), soft).rung is Action.REBOOT_NODE
+
+
 def test_a_storm_disrupts_no_node() -> None:
     step = next_step(facts(storm="300 nodes show application"), ACTING)
     assert (step.kind, step.outcome) == (StepKind.CLOSE, "part of a storm")

@@ -146,3 +146,12 @@ async def test_a_replacement_by_hand_ends_when_the_spare_is_a_node_like_any_othe
     assert done["ready"] is True
     assert names.TAG_LEASE not in cluster.tags("spare-1")
     assert not (await cluster.overview()).state.grants
+
+
+async def test_a_soft_reboot_that_helps_saves_the_reboot_by_ec2(tmp_path: Path) -> None:
+    async with healing(tmp_path, spares=0, policy=PolicySettings(mode=Mode.ACT, soft_reboot=True)) as cluster:
+        fleet = cluster.fleet
+        fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
+        report = await (await cluster.report("node-2", xid=79)).result()
+        assert (report.outcome, report.fate) == ("resolved", "back in service")
+        assert (fleet.count("run.reboot", "node-2"), fleet.count("reboot")) == (1, 0)

@@ -11,7 +11,7 @@ from workflows.decisions.facts import Facts
 from workflows.decisions.gates import class_of, mode_of
 from workflows.decisions.settings import Mode, PolicySettings
 
-DISRUPTIVE = (Action.RESET_GPU, Action.REBOOT_NODE, Action.POWER_CYCLE)
+DISRUPTIVE = (Action.RESET_GPU, Action.SOFT_REBOOT, Action.REBOOT_NODE, Action.POWER_CYCLE)
 """Rungs that work on the node in place."""
 
 
@@ -54,7 +54,10 @@ def _ladder(facts: Facts, policy: PolicySettings) -> list[Action]:
     if opinion is None:
         return []
     by_code = policy.ladders_by_code.get(f"xid:{opinion.code}") if opinion.code is not None else None
-    return list(by_code if by_code is not None else policy.ladders.get(opinion.fault_class, []))
+    ladder = list(by_code if by_code is not None else policy.ladders.get(opinion.fault_class, []))
+    if policy.soft_reboot and Action.REBOOT_NODE in ladder and Action.SOFT_REBOOT not in ladder:
+        ladder.insert(ladder.index(Action.REBOOT_NODE), Action.SOFT_REBOOT)
+    return ladder
 
 
 def _why_not(rung: Action, facts: Facts, policy: PolicySettings) -> str:
@@ -63,6 +66,8 @@ def _why_not(rung: Action, facts: Facts, policy: PolicySettings) -> str:
         return f"tried in this incident, {taken.outcome.value}"
     if rung.value in facts.skipped_steps:
         return "a person said to skip it"
+    if rung is Action.SOFT_REBOOT and facts.examination and not facts.examination.reachable:
+        return "the node does not answer, so it cannot reboot itself"
     if rung is Action.RESET_GPU and facts.node.instance_type not in policy.reset_capable_types:
         return (
             f"not known to work on {facts.node.instance_type or 'this instance type'}; switch it on in policy.reset_capable_types"
