@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -270,8 +270,18 @@ def credentials_of(settings: Settings, role: str) -> str:
 
 
 def observes(policy: PolicySettings) -> bool:
-    """Whether no rung of any fault class may disrupt a node."""
-    return {policy.mode, *policy.mode_by_rung.values()} == {Mode.OBSERVE}
+    """Whether no rung of any fault class may disrupt a node of any pool."""
+    modes = policy.model_dump(mode="json", include={"mode", "mode_by_rung", "mode_by_class", "pools"})
+    return not set(_words(modes)) & {Mode.APPROVE.value, Mode.ACT.value}
+
+
+def _words(data: Any) -> Iterator[str]:
+    """Every text in a table of tables."""
+    for value in data.values():
+        if isinstance(value, dict):
+            yield from _words(value)
+        elif isinstance(value, str):
+            yield value
 
 
 def activity_methods(holder: object) -> list[Activity]:

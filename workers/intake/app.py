@@ -19,19 +19,11 @@ from starlette.routing import Route
 from activities.errors import BadInput, TransientError
 from workers.intake.alerts import read_notification
 from workers.intake.delivery import Delivery, Summary
-from workers.intake.token import TokenFile, TokenUnreadable
+from workers.intake.proof import Proof, Refused
+from workers.intake.token import TokenFile
 from workers.sections import IntakeSettings
 
 logger = logging.getLogger(__name__)
-
-
-class Refused(Exception):
-    """A request that is answered with an error; `why` is for the log of the sender."""
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
-        self.why = why
 
 
 class Intake:
@@ -39,7 +31,7 @@ class Intake:
 
     def __init__(self, delivery: Delivery, token: TokenFile, settings: IntakeSettings) -> None:
         self._delivery = delivery
-        self._token = token
+        self._proof = Proof(token, settings)
         self._settings = settings
         self._registry = CollectorRegistry()
         self._requests = Counter("hotspare_intake_requests", "Requests by answer", ["status"], registry=self._registry)
@@ -68,8 +60,16 @@ class Intake:
         return answer
 
     async def _take(self, request: Request) -> Summary:
-        self._authorise(request)
+        self._proof.before_body(request.headers)
         body = await self._body(request)
+        not_taken = self._proof.of_body(request.headers, body)
+        try:
+            return await self._deliver(body)
+        except BaseException:
+            not_taken()
+            raise
+
+    async def _deliver(self, body: bytes) -> Summary:
         try:
             message = read_notification(json.loads(body), self._settings.mapping)
         except (ValueError, RecursionError) as error:
@@ -82,16 +82,6 @@ class Intake:
             raise Refused(503, f"not recorded, send again: {str(error) or 'no confirmation in time'}") from error
         self._count(summary)
         return summary
-
-    def _authorise(self, request: Request) -> None:
-        scheme, _, shown = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not shown.strip():
-            raise Refused(401, "no bearer token; set http_config.authorization.credentials_file in the receiver")
-        try:
-            if not self._token.matches(shown.strip()):
-                raise Refused(403, "the bearer token is not the one in the intake's token file")
-        except TokenUnreadable as error:
-            raise Refused(503, "the intake cannot read its token file; see its log") from error
 
     async def _body(self, request: Request) -> bytes:
         limit = self._settings.max_body_bytes

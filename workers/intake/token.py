@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import logging
 import os
@@ -41,6 +42,14 @@ class TokenFile:
         if not token:
             raise TokenUnreadable(f"{self._file}: is empty")
         return hmac.compare_digest(shown.encode(), token.encode())
+
+    def signs(self, signed: bytes, signature: str) -> bool:
+        """Whether `signature` is the HMAC-SHA256 of `signed` under the token, in hexadecimal. Raises as `matches`."""
+        token = self._read()
+        if not token:
+            raise TokenUnreadable(f"{self._file}: is empty")
+        right = hmac.new(token.encode(), signed, hashlib.sha256).hexdigest()
+        return hmac.compare_digest(signature.lower().encode(), right.encode())
 
     def _read(self) -> str:
         try:
