@@ -94,6 +94,7 @@ class Examination(Message):
     gpu_serials: list[str] = []
     gpu_processes: int | None = None
     why_unreachable: str = ""
+    uptime_s: float | None = None
 
 
 class DeepTest(Message):

@@ -27,7 +27,9 @@ CONFIGURATION = "configuration"
 _WORST_FIRST = (Verdict.CRITICAL, Verdict.UNKNOWN, Verdict.WARN, Verdict.OK)
 
 
-def weigh(answer: ProbeAnswer, request: Examine, overrides: Mapping[str, Override], history: History | None = None) -> Diagnosis:
+def weigh(
+    answer: ProbeAnswer, request: Examine, overrides: Mapping[str, Override], history: History | None = None
+) -> Diagnosis:
     """Diagnose what the probe saw together with what was reported and what was before, leaving out what was dealt with.
 
     `overrides` are the settings' own meanings of single codes.
@@ -75,6 +77,7 @@ def examination(answer: ProbeAnswer, diagnosis: Diagnosis) -> Examination:
         findings=[_seen(finding) for finding in notable[:LINES]],
         gpu_serials=[gpu.serial for gpu in answer.gpus if gpu.serial],
         gpu_processes=answer.gpu_processes,
+        uptime_s=answer.uptime_s,
     )
 
 
