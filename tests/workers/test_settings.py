@@ -29,6 +29,11 @@ FILE = Path("/etc/x/hotspare.toml")
         ("[intake]\nport = 'x'", "intake.port: input should be a valid integer"),
         ("[policy]\nmode = 'atc'", "policy.mode: input should be 'observe', 'approve' or 'act' (got 'atc')"),
         ("[policy.ladders_by_code]\n79 = []", 'policy.ladders_by_code."79": not a code; write "xid:79"'),
+        ("[parity]\nignored = ['kernal']", "parity.ignored: nothing of this name is compared; did you mean kernel?"),
+        (
+            '[parity.golden."*"]\ndriwer = "580"',
+            'parity.golden."*".driwer: nothing of this name is compared; did you mean driver',
+        ),
         ("[burn_in.floors_gbs]\np5 = 300.0", 'burn_in.floors_gbs."p5": not a floor; write "p5.48xlarge/2"'),
         ("[job]\nadapter = 'command'\nhead = 'head'", 'job.find: needed for job.adapter = "command"'),
         ("[cluster]\nname = 'a/b'", "cluster.name: string should match pattern"),
