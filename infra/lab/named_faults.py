@@ -47,7 +47,8 @@ class NamedFault:
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as plain JSON."""
-        ends = ENDS[Cure(self.fault.cure)]
+        over = self.fault_class in ("application", "memory_contained", "none") and not self.fault.files
+        ends = "nothing: it is over, its lines stay until the next boot" if over else ENDS[Cure(self.fault.cure)]
         row = {"what": self.what, "fault_class": self.fault_class, "action": self.action.value, "signal": self.signal}
         return {**row, "cure": self.fault.cure, "ended_by": ends, "source": self.source}
 

@@ -116,12 +116,15 @@ class NodeRoot:
 
     def begin_boot(self, gpus: Sequence[dict[str, Any]], *, up_for_s: float = 0.0) -> None:
         """Start a new boot: new boot id, the old kernel log put away, the lines of a boot in the new one."""
-        if self._kernel_log.exists():
-            self._kernel_log.replace(self._kernel_log.with_name("kernel.log.1"))
+        state = self.path / "var/lib/lab"
+        for file in (self._kernel_log, state / "booted_at", state / "boot_id"):
+            if file.exists():
+                file.replace(file.with_name(file.name + ".1"))
         self.boot_id = str(uuid.uuid4())
         self._booted_at = time.time() - up_for_s
         (self.path / "proc/sys/kernel/random/boot_id").write_text(self.boot_id + "\n")
-        (self.path / "var/lib/lab/booted_at").write_text(f"{self._booted_at:.6f}\n")
+        (state / "boot_id").write_text(self.boot_id + "\n")
+        (state / "booted_at").write_text(f"{self._booted_at:.6f}\n")
         self.write_uptime()
         driver = self.path / "sys/module/nvidia/version"
         lines = [*_BOOT_LINES]

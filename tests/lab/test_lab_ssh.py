@@ -157,3 +157,12 @@ async def test_the_journal_tells_the_same_lines_with_wall_clock_time(lab: Lab, r
     assert entry["_BOOT_ID"] == lab.nodes["node-1"].boot_id.replace("-", "")
     iso = await reach.output("node-1", "journalctl -k -b -o short-iso -n 1")
     assert iso.split(" ")[1:3] == ["node-1", "kernel:"]
+
+
+async def test_the_journal_reaches_back_over_a_boot_as_far_as_asked(lab: Lab, reach: Reach) -> None:
+    await lab.inject("node-1", Fault(xid=94))
+    await lab.nodes["node-1"].reboot()
+    everything = await reach.output("node-1", "journalctl _TRANSPORT=kernel --since @1 -o short-iso-precise --utc --no-pager")
+    assert everything.count("Xid (PCI:0000:86:00): 94,") == 1
+    assert "Xid" not in await reach.output("node-1", "journalctl _TRANSPORT=kernel --since @99999999999 --no-pager")
+    assert "Xid" not in await reach.output("node-1", "journalctl -k -b --no-pager")

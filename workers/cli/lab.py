@@ -221,7 +221,7 @@ def _tell_status(answer: Answer, seen: dict[str, Any]) -> None:
 
 def _tell_faults(answer: Answer, rows: dict[str, dict[str, Any]]) -> None:
     table = Table(box=None, padding=(0, 1), title_justify="left")
-    for heading in ("fault", "what breaks", "shows in", "class", "action", "ended by"):
+    for heading in ("fault", "what breaks", "shows in", "class", "action", "cure"):
         table.add_column(heading, overflow="fold")
     for name, row in sorted(rows.items(), key=lambda one: one[1]["fault_class"]):
         words = ("what", "signal", "fault_class", "action", "cure")

@@ -54,28 +54,55 @@ def entry_of(line: str, booted_at: float, output: str, host: str, boot_id: str) 
     return f"{stamp} {host} kernel: {message}"
 
 
-def lines_of(options: argparse.Namespace) -> Iterator[str]:
-    """Yield the raw kernel lines that the options ask for."""
-    log = LOG + ".1" if options.boot == "-1" else LOG
-    if options.boot == "-1" and not os.path.exists(log):
-        sys.exit("Data from the specified boot (-1) is not available: No such boot ID in journal")
+class Boot:
+    """One boot of the node: its lines, its id, and when it began. `suffix` is ".1" for the boot before."""
+
+    def __init__(self, suffix: str) -> None:
+        self.log = LOG + suffix
+        self.id = read(f"{ROOT}/var/lib/lab/boot_id{suffix}").strip()
+        self.began = float(read(f"{ROOT}/var/lib/lab/booted_at{suffix}"))
+
+
+def lines_of(boot: Boot, options: argparse.Namespace) -> Iterator[str]:
+    """Yield the raw kernel lines of a boot that the options ask for."""
     if options.follow:
-        start = "+1" if options.lines is None else str(options.lines)
-        with subprocess.Popen(["tail", "-n", start, "-f", log], stdout=subprocess.PIPE, text=True) as tail:
+        start = "+1" if options.lines in (None, "all") else options.lines
+        with subprocess.Popen(["tail", "-n", start, "-f", boot.log], stdout=subprocess.PIPE, text=True) as tail:
             assert tail.stdout is not None
             yield from tail.stdout
         return
-    lines = read(log).splitlines()
-    yield from lines if options.lines is None else lines[len(lines) - options.lines :]
+    lines = read(boot.log).splitlines()
+    for line in lines if options.lines in (None, "all") else lines[max(0, len(lines) - int(options.lines)) :]:
+        match = _LINE.match(line)
+        if match and boot.began + float(match.group(1)) >= options.since:
+            yield line
+
+
+def boots_of(options: argparse.Namespace) -> list[Boot]:
+    """Return the boots that the options ask for: one, or without a word on it all, which for -k is this one."""
+    has_earlier = os.path.exists(LOG + ".1")
+    if options.boot == "-1" and not has_earlier:
+        sys.exit("Data from the specified boot (-1) is not available: No such boot ID in journal")
+    if options.boot == "-1":
+        return [Boot(".1")]
+    everything = options.boot is None and not options.dmesg and not options.follow
+    return [*([Boot(".1")] if everything and has_earlier else []), Boot("")]
+
+
+def unix_time(text: str) -> float:
+    """Read "@seconds"; other forms are not known here."""
+    return float(text.removeprefix("@"))
 
 
 def main() -> None:
     """Print the journal."""
     parser = argparse.ArgumentParser(prog="journalctl", allow_abbrev=False)
+    parser.add_argument("matches", nargs="*", choices=[[], "_TRANSPORT=kernel"])
     parser.add_argument("-k", "--dmesg", action="store_true")
-    parser.add_argument("-b", "--boot", nargs="?", const="0", default="0", choices=["0", "-0", "-1"])
+    parser.add_argument("-b", "--boot", nargs="?", const="0", choices=["0", "-0", "-1"])
     parser.add_argument("-f", "--follow", action="store_true")
-    parser.add_argument("-n", "--lines", type=int)
+    parser.add_argument("-n", "--lines")
+    parser.add_argument("-S", "--since", type=unix_time, default=0.0)
     parser.add_argument("-q", "--quiet", action="store_true")
     parser.add_argument("--no-pager", action="store_true")
     parser.add_argument("--utc", action="store_true")
@@ -85,15 +112,14 @@ def main() -> None:
     parser.add_argument("-u", "--unit", action="append")
     options = parser.parse_args(["-b=-1" if word == "-b-1" else word for word in sys.argv[1:]])
     if options.unit:
-        print("-- No entries --")  # the lab has no services
+        print("-- No entries --")  # the lab's services write nothing
         return
     host = read(ROOT + "/etc/hostname").strip()
-    booted_at = float(read(ROOT + "/var/lib/lab/booted_at"))
-    boot_id = read(ROOT + "/proc/sys/kernel/random/boot_id").strip()
-    for line in lines_of(options):
-        entry = entry_of(line.rstrip("\n"), booted_at, options.output, host, boot_id)
-        if entry is not None:
-            print(entry, flush=options.follow)
+    for boot in boots_of(options):
+        for line in lines_of(boot, options):
+            entry = entry_of(line.rstrip("\n"), boot.began, options.output, host, boot.id)
+            if entry is not None:
+                print(entry, flush=options.follow)
 
 
 if __name__ == "__main__":

@@ -167,6 +167,19 @@ def print_all(state: State) -> None:
             print(f"    {name:<39}: {value}")
 
 
+def print_topology(state: State) -> None:
+    """nvidia-smi topo -m: how many NVLinks join each pair of GPUs."""
+    refuse_unusable(state["gpus"])
+    names = [f"GPU{gpu['index']}" for gpu in state["gpus"]]
+    print("\t".join(["", *names, "CPU Affinity"]))
+    for gpu, name in zip(state["gpus"], names, strict=True):
+        links = gpu["nvlinks"] - len(gpu["nvlinks_down"])
+        others = [" X " if other == name else f"NV{links}" for other in names]
+        half = "0-47,96-143" if gpu["index"] < len(names) / 2 else "48-95,144-191"
+        print("\t".join([name, *others, half]))
+    print("\nLegend:\n\n  X    = Self\n  NV#  = Connection traversing a bonded set of # NVLinks")
+
+
 def reset(state: State) -> NoReturn:
     """nvidia-smi --gpu-reset, as on an instance whose hypervisor keeps it from the guest."""
     for gpu in state["gpus"][:1]:
@@ -189,6 +202,8 @@ def main() -> None:
         list_gpus(state)
     elif words[0] in ("-q", "--query"):
         print_all(state)
+    elif words[:2] == ["topo", "-m"]:
+        print_topology(state)
     elif words[0] in ("-r", "--gpu-reset"):
         reset(state)
     elif wanted:
