@@ -21,6 +21,13 @@ EFA_TYPES = ("p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "p6e-gb20
 NVLINK_RING_GBS = (340.0, 385.0)
 """Bus bandwidth of an 8-GPU H100 or H200 node without NVLS, about 362. Source: maintainer's note, nccl-tests issue 212."""
 
+_NVLS = re.compile(r"NVLS|[1-9]\d{0,3} nvls channels")
+_NO_NVLS = re.compile(
+    r"NVLS .{0,60}(?:not |un)(?:available|supported)|NCCL_NVLS_ENABLE set by environment to 0|(?<!\d)0 nvls channels"
+    r"|NCCL_ALGO set by environment to (?:Ring|Tree)"
+)
+"""What NCCL logs where NVLS is used, and where it is not."""
+
 _SOCKETS = re.compile(
     r"Using network Socket|Selected [Pp]rovider is (?:tcp|udp|sockets)|(?:Initialized|Assigned) NET plugin Socket|via NET/Socket/"
 )
@@ -182,7 +189,7 @@ def _which_floor(output: NcclOutput, machine: str, nodes: int) -> str:
 def _is_ring_rate(output: NcclOutput, row: Row, nodes: int) -> bool:
     """True for an H100 or H200 node whose bandwidth is that of the NVLink ring and whose output shows no use of NVLS."""
     low, high = NVLINK_RING_GBS
-    uses_nvls = any("NVLS" in line for line in output.lines)
+    uses_nvls = first_line(_NVLS, output.lines) and not first_line(_NO_NVLS, output.lines)
     return (
         nodes == 1
         and output.ranks == 8

@@ -45,6 +45,10 @@ _MOST_ATTEMPTS = 64
 """Places where JSON is tried to begin. Hotspare default: far more than outputs that one file holds."""
 
 
+_DOCKER = re.compile(r'\{\s?"log":\s?"')
+_CRI = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) (stdout|stderr) ([PF]) ")
+
+
 class CutJson(ValueError):
     """A JSON document begins in the text and does not end."""
 
@@ -52,6 +56,36 @@ class CutJson(ValueError):
 def clean(text: str) -> str:
     """Take off byte order mark, NUL bytes and terminal codes, and end every line with a newline alone."""
     return _ANSI.sub("", text.lstrip("\ufeff").replace("\0", "")).replace("\r\n", "\n")
+
+
+def unwrapped(text: str) -> str:
+    """Take the output out of a container engine's log: one JSON object a piece of output, or records that go on in the next."""
+    if _DOCKER.match(text):
+        return "".join(_logged(line) for line in text.split("\n"))
+    return "\n".join(_joined(text)) if _CRI.match(text) and " P " in text else text
+
+
+def _joined(text: str) -> list[str]:
+    """Join the records of one line; those of the other stream may stand between them."""
+    lines, begun = list[str](), dict[str, list[str]]()
+    for line in text.split("\n"):
+        record = _CRI.match(line)
+        if not record:
+            lines.append(line)
+            continue
+        stream, mark = record.groups()
+        begun.setdefault(stream, []).append(line[record.end() :] if stream in begun else line)
+        if mark == "F":
+            lines.append("".join(begun.pop(stream)))
+    return lines + ["".join(pieces) for pieces in begun.values()]
+
+
+def _logged(line: str) -> str:
+    try:
+        logged = json.loads(line)["log"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return f"{line}\n"
+    return logged if isinstance(logged, str) else f"{line}\n"
 
 
 def plain_lines(text: str) -> list[str]:
@@ -80,7 +114,7 @@ def streams(text: str) -> list[tuple[str, str]]:
 
 def _labelled(text: str) -> list[tuple[str, str]]:
     """Return each line with its label. Progress reports after a carriage return belong to the line, and to its label."""
-    lines = [("", line) for line in clean(text).split("\n")]
+    lines = [("", line) for line in clean(unwrapped(clean(text))).split("\n")]
     for _ in range(_MOST_LAUNCHERS):
         before, lines = lines, _one_prefix_less(lines)
         if lines == before:

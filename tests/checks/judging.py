@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,6 +33,24 @@ def each_line(prefix: str) -> Callable[[str], str]:
     return lambda text: "\n".join(prefix + line for line in text.split("\n"))
 
 
+def docker_log(text: str) -> str:
+    """What Docker's json-file driver keeps of an output: long lines in parts."""
+    parts = [part for line in text.splitlines(keepends=True) for part in parts_of(line)]
+    return "\n".join(json.dumps({"log": part, "stream": "stdout", "time": "2026-04-03T06:20:28.5Z"}) for part in parts)
+
+
+def parted_log(text: str) -> str:
+    """What containerd keeps of an output: long lines in records of which all but the last go on."""
+    lines = [parts_of(line) or [""] for line in text.split("\n")]
+    marked = [(part, "P" if at < len(parts) - 1 else "F") for parts in lines for at, part in enumerate(parts)]
+    return "\n".join(f"2026-04-03T06:20:28.545191123Z stdout {mark} {part}" for part, mark in marked)
+
+
+def parts_of(line: str, width: int = 50) -> list[str]:
+    """Part a line as an engine does, only sooner."""
+    return [line[at : at + width] for at in range(0, len(line), width)]
+
+
 CAPTURES: dict[str, Callable[[str], str]] = {
     "as it is": lambda text: text,
     "CRLF": lambda text: text.replace("\n", "\r\n"),
@@ -58,6 +77,8 @@ CAPTURES: dict[str, Callable[[str], str]] = {
     "Ray": each_line("(task pid=123, ip=10.0.0.1) "),
     "logfmt": each_line('time="2026-04-03T06:20:28Z" level=info msg='),
     "an unknown launcher": each_line("<<rank 0 of 16>> node-1/gpu-0% "),
+    "Docker's log": docker_log,
+    "container log in parts": parted_log,
     "quoted": each_line("> "),
     "indented": each_line("    "),
     "container log": each_line("2026-04-03T06:20:28.545191123Z stdout F "),

@@ -308,3 +308,19 @@ def test_errors_listed_in_json_are_judged_although_the_run_came_to_its_end() -> 
 def test_a_launcher_that_started_nothing_says_nothing_of_the_hardware(words: str) -> None:
     judgement = judge(words + "\n", "p5.48xlarge", 2)
     assert (judgement.verdict, judgement.cause) == (UNKNOWN, "could_not_run")
+
+
+@pytest.mark.parametrize(
+    ("log", "verdict", "cause"),
+    [
+        ("NVLS multicast support is not available on dev 0", WARN, "configuration"),
+        ("NCCL_NVLS_ENABLE set by environment to 0.", WARN, "configuration"),
+        ("24 coll channels, 24 collnet channels, 0 nvls channels, 32 p2p channels", WARN, "configuration"),
+        ("NCCL_ALGO set by environment to Ring", WARN, "configuration"),
+        ("24 coll channels, 24 collnet channels, 16 nvls channels, 32 p2p channels", CRITICAL, "low_bandwidth"),
+        ("NVLS multicast support is available on dev 0", CRITICAL, "low_bandwidth"),
+    ],
+)
+def test_the_rate_of_the_ring_is_a_setting_only_where_nvls_was_not_used(log: str, verdict: Verdict, cause: str) -> None:
+    judgement = judge(f"node-1:5:6 [0] NCCL INFO {log}\n{text_of('nccl_19')}", "p5.48xlarge", 1, 0)
+    assert (judgement.verdict, judgement.cause) == (verdict, cause)
