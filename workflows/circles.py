@@ -13,7 +13,10 @@ CIRCLES = 3
 CIRCLES_WAIT_S = 1800.0
 """Seconds until a step that changed nothing is tried again unasked. Hotspare default: as an unanswered question."""
 
-WAITS = (StepKind.ASK_PERSON, StepKind.AWAIT_JOB, StepKind.EXAMINE, StepKind.ASK_LEAVE, StepKind.CLOSE)
+WAITS = (
+    *(StepKind.ASK_PERSON, StepKind.AWAIT_JOB, StepKind.AWAIT_BOUNDARY),
+    *(StepKind.EXAMINE, StepKind.ASK_LEAVE, StepKind.CLOSE),
+)
 """Steps that wait for the world outside, and so may come again with nothing changed."""
 
 

@@ -10,7 +10,7 @@ from temporalio.exceptions import ActivityError
 with workflow.unsafe.imports_passed_through():
     from activities.ec2 import Ec2Activities, InspectInstance
     from activities.inventory import Node
-    from activities.jobs.activities import FindJob, FoundJob, JobActivities
+    from activities.jobs.activities import AwaitBoundary, FindJob, FoundJob, JobActivities
     from activities.jobs.protocol import JobState, JobStatus
     from activities.node import Examination, Examine, NodeActivities, Opinion
     from checks.model import Action, Confidence, Verdict
@@ -55,7 +55,45 @@ def _stakes(job: JobStatus, node: Node) -> dict[str, object]:
     steps = (job.step or 0) - (job.checkpoint_step or 0)
     running = job.state is JobState.RUNNING
     hours = gpus * steps * (job.seconds_per_step or 0.0) / 3600.0 if running else 0.0
-    return {"job": job.job, "job_running": running, "gpus_waiting": gpus, "gpu_hours_at_stake": round(hours, 3)}
+    return {
+        "job": job.job,
+        "job_running": running,
+        "gpus_waiting": gpus,
+        "gpu_hours_at_stake": round(hours, 3),
+        "job_checkpoint_step": job.checkpoint_step,
+    }
+
+
+async def await_boundary(incident: Incident, step: Step) -> None:
+    """Let the job run to its next checkpoint or end; a word or a new report ends the wait, and the policy decides anew."""
+    known = incident.known
+    incident.tell("waiting", step.because[0])
+    handle = workflow.start_activity_method(
+        JobActivities.await_boundary,
+        AwaitBoundary(
+            job=known.job,
+            node_name=incident.node.name,
+            checkpoint_step=known.job_checkpoint_step,
+            deadline_s=step.deadline_s,
+        ),
+        summary=f"{known.job} reaches a checkpoint or its end",
+        **options.watch(step.deadline_s),
+    )
+    await workflow.wait_condition(lambda: handle.done() or incident.interrupted() or bool(incident.unread))
+    if not handle.done():
+        handle.cancel()
+        return
+    try:
+        status = await handle
+    except ActivityError as error:  # no checkpoint in time, or the job cannot be seen: the fault does not wait for ever
+        incident.tell("boundary", cause_of(error))
+        incident.learn(boundary_reached=True, examination=None)
+        return
+    left = incident.node.name not in status.nodes
+    incident.tell("boundary", f"{status.job} is {status.state.value}, checkpoint {status.checkpoint_step}")
+    incident.learn(
+        boundary_reached=True, examination=None, **({"job": "", "job_running": False} if left else _stakes(status, incident.node))
+    )
 
 
 async def look(incident: Incident, why: str) -> Examination:

@@ -37,6 +37,7 @@ with workflow.unsafe.imports_passed_through():
 
 STEPS: dict[StepKind, Callable[[Incident, Step], Awaitable[None]]] = {
     StepKind.EXAMINE: looking.examine,
+    StepKind.AWAIT_BOUNDARY: looking.await_boundary,
     StepKind.ASK_ALONE: steps.ask_alone,
     StepKind.JOIN_STORM: steps.join_storm,
     StepKind.ASK_LEAVE: steps.ask_leave,

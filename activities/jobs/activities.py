@@ -56,6 +56,15 @@ class AwaitProgress(Message):
     deadline_s: float | None = None
 
 
+class AwaitBoundary(Message):
+    """Wait until the job leaves a node by itself, or has written a checkpoint later than `checkpoint_step`."""
+
+    job: str
+    node_name: str
+    checkpoint_step: int | None = None
+    deadline_s: float
+
+
 class AwaitRank(Message):
     """Wait until a rank of the job runs on a node."""
 
@@ -138,6 +147,18 @@ class JobActivities:
 
         with as_application_error():
             return self._await(request.job, runs_there, request.deadline_s, f"a rank on {request.node_name}")
+
+    @activity.defn
+    def await_boundary(self, request: AwaitBoundary) -> JobStatus:
+        """Wait until stopping the job costs little: it has ended, left the node, or just written a checkpoint."""
+
+        def at_boundary(status: JobStatus) -> bool:
+            if status.state in (JobState.STOPPED, JobState.HELD) or request.node_name not in status.nodes:
+                return True
+            return (status.checkpoint_step or 0) > (request.checkpoint_step or 0)
+
+        with as_application_error():
+            return self._await(request.job, at_boundary, request.deadline_s, "at a checkpoint or its end")
 
     def _await(self, job: str, done: Callable[[JobStatus], bool], deadline_s: float, what: str, token: str = "") -> JobStatus:
         """Poll the job; ends early when a run that was seen under `token` has stopped, for it will not step any more."""

@@ -69,6 +69,8 @@ class Facts(Message):
     job_running: bool = False
     gpus_waiting: int = 0
     gpu_hours_at_stake: float = 0.0
+    job_checkpoint_step: int | None = None
+    boundary_reached: bool = False
     job_told: bool = False
     job_answered: bool = False
     job_done: bool = False
@@ -102,6 +104,7 @@ class StepKind(StrEnum):
     EXAMINE = "examine"
     ASK_ALONE = "ask whether it is alone"
     JOIN_STORM = "join the storm"
+    AWAIT_BOUNDARY = "await the job's boundary"
     ASK_LEAVE = "ask leave to quarantine"
     QUARANTINE = "quarantine"
     COLLECT_EVIDENCE = "collect evidence"

@@ -134,6 +134,18 @@ def restart_the_job(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step 
     return Step(kind=StepKind.CLOSE, outcome=job_end(facts), because=[facts.job_outcome])
 
 
+def at_the_jobs_boundary(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    """What can wait for the job's next checkpoint or end does: a running job is worth more than the minutes."""
+    assert facts.opinion
+    if not facts.opinion.at_boundary or not facts.job_running or facts.boundary_reached or facts.quarantined or facts.job_told:
+        return None
+    because = [
+        f"{facts.opinion.action.value} can wait until {facts.job} has written a checkpoint or ended",
+        *facts.opinion.because,
+    ]
+    return Step(kind=StepKind.AWAIT_BOUNDARY, because=because, deadline_s=policy.boundary_deadline_s)
+
+
 def quarantine(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     if facts.back_in_service or (facts.quarantined and (facts.quarantine_room or not facts.inherited)):
         return None

@@ -29,6 +29,7 @@ RUNBOOK: tuple[Guard, ...] = (
     before.only_we_cannot_reach_it,
     before.for_people,
     before.restart_the_job,
+    before.at_the_jobs_boundary,
     before.quarantine,
     before.evidence,
     before.tell_job,

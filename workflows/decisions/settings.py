@@ -100,6 +100,11 @@ class PolicySettings(Section):
     person_deadline_s: float = Field(
         604800.0, description="How long an incident waits for a person before it ends as escalated. Hotspare default: a week"
     )
+    boundary_deadline_s: float = Field(
+        14400.0,
+        description="How long a fault that can wait does so for a checkpoint or the job's end. Hotspare default: 4 h, several "
+        "checkpoints of any job that writes them",
+    )
     look_again_s: float = Field(
         20.0, description="Between looks at a node that cannot be read. Hotspare default: longer than a dropped connection"
     )
