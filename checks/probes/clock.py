@@ -7,6 +7,7 @@ from typing import Callable, Optional
 
 from checks.host import CommandOutput, Host
 from checks.model import Finding, Verdict
+from checks.probes.kernel_numbers import decimal
 
 CHRONY = ("chronyc", "-c", "-n", "tracking")
 TIMEDATECTL = ("timedatectl", "show", "-p", "NTPSynchronized")
@@ -56,9 +57,8 @@ def parse_tracking(text: str) -> Optional[Clock]:
     fields = text.strip().split(",")
     if len(fields) <= _LEAP:
         return None
-    try:
-        offset = float(fields[_OFFSET])
-    except ValueError:
+    offset = decimal(fields[_OFFSET])
+    if offset is None:
         return None
     synchronised = fields[_LEAP] != "Not synchronised"
     return Clock(synchronised, offset if synchronised else None, "chronyc")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from checks.host import Host
 from checks.model import Action, Finding, Verdict
+from checks.probes.kernel_numbers import whole
 from checks.probes.looks import Looks
 from checks.probes.rates import rose
 from checks.thresholds import Thresholds
@@ -37,9 +38,9 @@ def read_edac(host: Host) -> Edac:
             continue
         folder = f"{ROOT}/{controller}"
         for file, found in (("ce_count", corrected), ("ue_count", uncorrected)):
-            text = host.read_text(f"{folder}/{file}") or ""
-            if text.isdigit():
-                found[controller] = int(text)
+            count = whole(host.read_text(f"{folder}/{file}"))
+            if count is not None:
+                found[controller] = count
             else:
                 unread.append(f"{controller}/{file}")
         corrected.update(_modules(host, controller))
@@ -50,9 +51,9 @@ def _modules(host: Host, controller: str) -> dict[str, int]:
     found = {}
     for module in host.list(f"{ROOT}/{controller}") or ():
         if _MODULE.match(module):
-            text = host.read_text(f"{ROOT}/{controller}/{module}/dimm_ce_count") or ""
-            if text.isdigit():
-                found[f"{controller}/{module}"] = int(text)
+            count = whole(host.read_text(f"{ROOT}/{controller}/{module}/dimm_ce_count"))
+            if count is not None:
+                found[f"{controller}/{module}"] = count
     return found
 
 

@@ -9,8 +9,9 @@ from typing import Optional
 
 from checks.host import Host
 from checks.model import Finding, Verdict
+from checks.probes.kernel_numbers import decimal, whole
 
-_MEMORY = re.compile(r"^(MemTotal|MemAvailable):\s+(\d+) kB", re.MULTILINE)
+_MEMORY = re.compile(r"^(MemTotal|MemAvailable):\s+([0-9]{1,20}) kB", re.MULTILINE)
 _INSTANCE_TYPE = re.compile(r"^[a-z][a-z0-9-]*\.[a-z0-9-]+$")
 _CONNECTIONS = "/proc/sys/net/netfilter/nf_conntrack"
 
@@ -81,18 +82,17 @@ def judge_host(state: HostState, min_memory_percent: float, at: float, most_used
 
 def _limits(host: Host) -> Iterable[Limit]:
     files = (host.read_text("/proc/sys/fs/file-nr") or "").split()
-    if len(files) == 3 and files[0].isdigit() and files[2].isdigit():
-        yield Limit("open files", int(files[0]), int(files[2]))
-    connections = [host.read_text(f"{_CONNECTIONS}_{name}") or "" for name in ("count", "max")]
-    if all(text.isdigit() for text in connections):
-        yield Limit("network connections", int(connections[0]), int(connections[1]))
+    connections = [host.read_text(f"{_CONNECTIONS}_{name}") for name in ("count", "max")]
+    opened = (files[0], files[2]) if len(files) == 3 else (None, None)
+    for name, pair in (("open files", opened), ("network connections", connections)):
+        used, most = map(whole, pair)
+        if used is not None and most is not None:
+            yield Limit(name, used, most)
 
 
 def _uptime(text: Optional[str]) -> Optional[float]:
-    try:
-        return float((text or "").split()[0])
-    except (ValueError, IndexError):
-        return None
+    words = (text or "").split()
+    return decimal(words[0]) if words else None
 
 
 def _memory(text: Optional[str]) -> Optional[float]:

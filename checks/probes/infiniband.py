@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from checks.host import Host
+from checks.probes.kernel_numbers import decimal, whole
 from checks.probes.pci import PciDevice
 
 ROOT = "/sys/class/infiniband"
@@ -92,7 +93,7 @@ def _ports(host: Host, name: str) -> list[RdmaPort]:
     if numbers is None:
         return [RdmaPort(name, 0, "efa" if efa else "infiniband", model, unread=("ports",))]
     bridge = vendor == MELLANOX and _BRIDGE_MARK in (host.read_bytes(f"{folder}/device/vpd", 4096) or b"")
-    return [_port(host, name, int(number), model, efa, bridge) for number in numbers if number.isdigit()]
+    return [_port(host, name, number, model, efa, bridge) for number in map(whole, numbers) if number is not None]
 
 
 def _port(host: Host, device: str, number: int, model: str, efa: bool, bridge: bool) -> RdmaPort:
@@ -106,7 +107,7 @@ def _port(host: Host, device: str, number: int, model: str, efa: bool, bridge: b
         unread = ["state", *unread]
     if not efa:
         counters.update(_carrier(host, device, kind))
-    gbits = float(rate.group(1)) if rate else None
+    gbits = decimal(rate.group(1)) if rate else None
     return RdmaPort(device, number, kind, model, state, phys, gbits, counters, tuple(unread), bridge)
 
 
@@ -122,8 +123,9 @@ def _counters(host: Host, port: str, wanted: dict[str, tuple[str, ...]]) -> tupl
             if name not in there:
                 continue
             text = host.read_text(f"{port}/{folder}/{name}")
-            if text is not None and text.isdigit():
-                read[name] = int(text)
+            value = whole(text)
+            if value is not None:
+                read[name] = value
             elif text is None:
                 refused.append(name)
             elif not text.startswith("N/A"):
@@ -136,12 +138,11 @@ def _carrier(host: Host, device: str, kind: str) -> dict[str, int]:
     if kind != "ethernet":
         return {}
     interfaces = host.list(f"{ROOT}/{device}/device/net") or []
-    texts = [host.read_text(f"{ROOT}/{device}/device/net/{name}/carrier_changes") or "" for name in interfaces]
-    numbers = [int(text) for text in texts if text.isdigit()]
+    texts = [host.read_text(f"{ROOT}/{device}/device/net/{name}/carrier_changes") for name in interfaces]
+    numbers = [number for number in map(whole, texts) if number is not None]
     return {"carrier_changes": sum(numbers)} if numbers else {}
 
 
 def _number_of(text: Optional[str]) -> Optional[int]:
     """The number of a line such as "4: ACTIVE"."""
-    head = (text or "").split(":", 1)[0].strip()
-    return int(head) if head.isdigit() else None
+    return whole((text or "").split(":", 1)[0].strip())

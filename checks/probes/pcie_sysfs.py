@@ -10,6 +10,7 @@ from typing import Optional
 from checks.host import Host
 from checks.model import Action, Finding, GpuRef, Verdict
 from checks.pci_address import canonical
+from checks.probes.kernel_numbers import decimal, whole
 from checks.probes.looks import Looks
 from checks.probes.pci import DEVICES, NVIDIA, PciDevice
 from checks.probes.rates import rose, too_fast
@@ -80,20 +81,25 @@ def _read(host: Host, device: PciDevice, what: str) -> PcieDevice:
 
 def _total(text: str) -> Optional[int]:
     """The file's own total, else the sum of its lines; None for what is no such file."""
-    pairs = [line.rsplit(None, 1) for line in text.splitlines() if line.strip()]
-    if not pairs or any(len(pair) != 2 or not pair[1].isdigit() for pair in pairs):
-        return None
-    own = [int(number) for name, number in pairs if name.startswith("TOTAL_ERR")]
-    return own[-1] if own else sum(int(number) for _, number in pairs)
+    counts: dict[str, int] = {}
+    for line in text.splitlines():
+        name, _, number = line.strip().rpartition(" ")
+        count = whole(number)
+        if not name or count is None:
+            return None
+        counts[name] = count
+    own = [count for name, count in counts.items() if name.startswith("TOTAL_ERR")]
+    return own[-1] if own else sum(counts.values()) if counts else None
 
 
 def _width(text: Optional[str]) -> Optional[int]:
-    return int(text) if text and text.isdigit() and 0 < int(text) <= _WIDEST else None
+    width = whole(text)
+    return width if width is not None and 0 < width <= _WIDEST else None
 
 
 def _speed(text: Optional[str]) -> Optional[float]:
     match = _SPEED.match(text or "")
-    return float(match.group(1)) if match else None
+    return decimal(match.group(1)) if match else None
 
 
 def counters_of(devices: Sequence[PcieDevice]) -> Iterable[tuple[str, float]]:

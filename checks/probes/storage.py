@@ -17,7 +17,7 @@ from checks.thresholds import Thresholds
 NVME = "/sys/class/nvme"
 _CONTROLLER = re.compile(r"^nvme\d+$")
 _ARRAY = re.compile(r"^(md\S*) : (\S+)(.*)$")
-_MEMBERS = re.compile(r"\[(\d+)/(\d+)\] \[([U_]+)\]")
+_MEMBERS = re.compile(r"\[([0-9]{1,9})/[0-9]{1,9}\] \[([U_]+)\]")
 _REPAIRING = re.compile(r"\b(?:recovery|resync|reshape)\s*=")
 DEAD_STATES = ("dead", "deleting", "deleting (no IO)")
 """States out of which an NVMe controller does not come back. Source: Linux, drivers/nvme/host/sysfs.c."""
@@ -70,7 +70,7 @@ def parse_mdstat(text: str) -> Iterable[Array]:
         failed = tuple(word.split("[")[0] for word in words if "(F)" in word)
         counts = _MEMBERS.search(block)
         members = int(counts.group(1)) if counts else sum("[" in word for word in words)
-        missing = counts.group(3).count("_") if counts else len(failed)
+        missing = counts.group(2).count("_") if counts else len(failed)
         yield Array(head.group(1), head.group(2) == "active", level, members, missing, failed, bool(_REPAIRING.search(block)))
 
 
