@@ -8,8 +8,22 @@ from enum import StrEnum
 from typing import Any
 
 from infra.lab.driver_lines import EFFECTS, NVSWITCH_PCI, SXID_TEXTS, Effect
+from infra.lab.hardware import Hardware
+from infra.lab.healthy_devices import rdma_name
+from infra.lab.healthy_host import driver_files
 
-__all__ = ["EFFECTS", "Cure", "Effect", "Fault", "Place", "gpu_changes", "kernel_lines", "kills_work", "machine_changes"]
+__all__ = [
+    "EFFECTS",
+    "Cure",
+    "Effect",
+    "Fault",
+    "Place",
+    "gpu_changes",
+    "kernel_lines",
+    "kills_work",
+    "machine_changes",
+    "rising_counters",
+]
 
 
 class Cure(StrEnum):
@@ -40,6 +54,12 @@ class Place:
     pci: str = "0000:00:00.0"
     efa: str = ""
     efa_pci: str = ""
+
+    @classmethod
+    def of_gpu(cls, index: int, hardware: Hardware) -> Place:
+        """The GPU with this index, and the first of the EFA devices that are next to it."""
+        efa = hardware.efa[index * len(hardware.efa) // len(hardware.pci)]
+        return cls(hardware.pci[index], rdma_name(efa), efa)
 
     def put_into(self, text: str) -> str:
         """Fill in {pci}, {slot} (the address without its function), {efa} and {efa_pci}."""
@@ -137,7 +157,13 @@ def gpu_changes(fault: Fault) -> dict[str, Any]:
 
 def machine_changes(fault: Fault, place: Place) -> dict[str, str | None]:
     """Return the files that the fault sets or takes away, by path under the node's root."""
-    return {place.put_into(name): text for name, text in fault.files.items()}
+    changes: dict[str, str | None] = dict(driver_files(fault.driver)) if fault.driver else {}
+    return changes | {place.put_into(name): text for name, text in fault.files.items()}
+
+
+def rising_counters(fault: Fault, place: Place) -> dict[str, float]:
+    """Return the counters that the fault makes rise, by path under the node's root, and how much a second."""
+    return {place.put_into(name): rate for name, rate in fault.rising.items()}
 
 
 def kills_work(fault: Fault) -> bool:

@@ -57,8 +57,9 @@ def table() -> dict[str, NamedFault]:
     """Return every named fault."""
     from infra.lab.named_gpu_faults import GPU_FAULTS
     from infra.lab.named_host_faults import HOST_FAULTS
+    from infra.lab.named_network_faults import NETWORK_FAULTS
 
-    return {**GPU_FAULTS, **HOST_FAULTS}
+    return {**GPU_FAULTS, **HOST_FAULTS, **NETWORK_FAULTS}
 
 
 def named(name: str, *, gpu: int | None = None, cure: str = "") -> Fault:

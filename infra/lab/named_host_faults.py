@@ -1,4 +1,4 @@
-"""Named faults of the host, its network and its configuration, and of the nodes that are slow or away."""
+"""Named faults of the host: processor, memory, kernel, disks, and how it is set up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from checks.model import Action
 from infra.lab.faults import Fault
-from infra.lab.healthy_devices import aer_file
 from infra.lab.healthy_host import (
     CLOCK,
     DISKS,
@@ -22,18 +21,13 @@ from infra.lab.healthy_host import (
 from infra.lab.named_faults import NamedFault
 
 _LINUX = "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/"
-_AER = _LINUX + "drivers/pci/pcie/aer.c"
 _EDAC = "https://docs.kernel.org/admin-guide/RAS/main.html"
 _NVME = _LINUX + "drivers/nvme/host/"
-_SYSFS = _LINUX + "Documentation/ABI/stable/sysfs-class-infiniband"
-_EFA = "https://github.com/amzn/amzn-drivers/tree/master/kernel/linux/efa"
 _FABRIC_GUIDE = "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/"
 _CHRONY = "https://chrony-project.org/doc/4.4/chronyc.html"
 _STATVFS = "https://man7.org/linux/man-pages/man3/statvfs.3.html"
 _SYSTEMD = "https://www.freedesktop.org/software/systemd/man/latest/systemctl.html"
 
-_PORT = "sys/class/infiniband/{efa}/ports/1/"
-_GPU = "sys/bus/pci/devices/{pci}/"
 _MC0 = "sys/devices/system/edac/mc/mc0/"
 
 
@@ -179,64 +173,6 @@ _STORAGE = {
     ),
 }
 
-_NETWORK = {
-    "pcie_fatal": _line(
-        "a PCIe device reported a fatal error",
-        *("reboot_needed", Action.REBOOT_NODE, _AER),
-        "pcieport 0000:52:01.0: AER: Uncorrected (Fatal) error received: {pci}",
-        "nvidia {pci}: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Receiver ID)",
-        files={_GPU + "aer_dev_fatal": aer_file("fatal", MalfTLP=1)},
-        kills=True,
-    ),
-    "pcie_nonfatal": _line(
-        "a PCIe device lost a transaction",
-        *("unknown_code", Action.RUN_DIAGNOSTICS, _AER),
-        "nvidia {pci}: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer, (Requester ID)",
-    ),
-    "pcie_nonfatal_rise": NamedFault(
-        "a GPU counts new PCIe errors that are not fatal",
-        *("none", Action.NONE, _AER),
-        Fault(files={_GPU + "aer_dev_nonfatal": aer_file("nonfatal", CmpltTO=4)}),
-        by_rise=True,
-    ),
-    "pcie_corrected": _line(
-        "a PCIe error was corrected",
-        *("none", Action.NONE, _AER),
-        "pcieport 0000:52:01.0: AER: Corrected error received: {pci}",
-        "nvidia {pci}: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
-        files={_GPU + "aer_dev_correctable": aer_file("correctable", RxErr=1)},
-    ),
-    "efa_failed": _line(
-        "the driver cannot bring an EFA device back",
-        *("host", Action.REBOOT_NODE, _EFA),
-        "efa {efa_pci}: Device isn't ready, can't reset device",
-        kills=True,
-    ),
-    "efa_port_down": _files(
-        "the port of an EFA device is down",
-        *("host", Action.REPLACE_NODE, _SYSFS),
-        {_PORT + "state": "1: DOWN\n", _PORT + "phys_state": "2: Polling\n"},
-        cure="never",
-    ),
-    "efa_missing": _files(
-        "an EFA device is not there",
-        *("configuration", Action.NONE, "https://docs.aws.amazon.com/ec2/latest/instancetypes/ac.html"),
-        {"sys/class/infiniband/{efa}": None, "sys/bus/pci/devices/{efa_pci}": None},
-        cure="power_cycle",
-    ),
-    "efa_retransmits": NamedFault(
-        "an EFA device sends again what was not answered",
-        *("none", Action.NONE, _EFA),
-        Fault(rising={_PORT + "hw_counters/retrans_pkts": 50.0, _PORT + "hw_counters/retrans_timeout_events": 5.0}),
-        by_rise=True,
-    ),
-    "nic_health": _line(
-        "a network card's firmware stopped",
-        *("host", Action.REBOOT_NODE, _LINUX + "drivers/net/ethernet/mellanox/mlx5/core/health.c"),
-        "mlx5_core 0000:b1:00.0: poll_health:825:(pid 0): device's health compromised - reached miss count",
-    ),
-}
-
 _CONFIGURATION = {
     "fabric_manager_other_version": _files(
         "Fabric Manager is of another version than the driver",
@@ -262,33 +198,4 @@ _CONFIGURATION = {
     ),
 }
 
-_SEEN_FROM_OUTSIDE = {
-    "slow_network": NamedFault(
-        "the node is slow towards others",
-        *("slow_node", Action.REPLACE_NODE, "https://github.com/NVIDIA/nccl-tests"),
-        Fault(slow=0.5, slow_kind="inter", cure="never"),
-    ),
-    "slow_inside": NamedFault(
-        "the node is slow in itself",
-        *("slow_node", Action.REPLACE_NODE, "https://github.com/NVIDIA/nccl-tests"),
-        Fault(slow=0.5, slow_kind="intra", cure="never"),
-    ),
-    "hang": NamedFault(
-        "the node answers no command",
-        *(
-            "unreachable",
-            Action.REBOOT_NODE,
-            "https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/monitoring-system-instance-status-check.html",
-        ),
-        Fault(hang=True),
-    ),
-}
-
-HOST_FAULTS: dict[str, NamedFault] = {
-    **_PROCESSOR_AND_MEMORY,
-    **_KERNEL,
-    **_STORAGE,
-    **_NETWORK,
-    **_CONFIGURATION,
-    **_SEEN_FROM_OUTSIDE,
-}
+HOST_FAULTS: dict[str, NamedFault] = {**_PROCESSOR_AND_MEMORY, **_KERNEL, **_STORAGE, **_CONFIGURATION}

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from infra.lab.changes import Changes
-from infra.lab.faults import Cure, Fault, Place, kernel_lines, kills_work, machine_changes
+from infra.lab.faults import Cure, Fault, Place, kernel_lines, kills_work, machine_changes, rising_counters
 from infra.lab.gpu_state import bandwidth_left, gpus_with
 from infra.lab.hardware import HARDWARE, fresh_gpus
-from infra.lab.healthy_devices import rdma_name
-from infra.lab.healthy_host import driver_files
 from infra.lab.machine_files import make_template
 from infra.lab.moto_instances import InstanceIdentity
 from infra.lab.node_root import UPTIME_OF_A_NEW_LAB_S, NodeRoot
@@ -203,21 +201,15 @@ class LabNode:
         return lines
 
     def _place(self, fault: Fault) -> Place:
-        """The GPU of a fault, and the first of the EFA devices that are next to it."""
-        if self._hardware is None:
-            return Place()
-        efa = self._hardware.efa[fault.gpu * len(self._hardware.efa) // len(self._hardware.pci)]
-        return Place(self._gpus[fault.gpu]["pci"], rdma_name(efa), efa)
+        return Place.of_gpu(fault.gpu, self._hardware) if self._hardware else Place()
 
     def _show_machine(self) -> None:
         """Let the files under the root tell of the faults that the node has now."""
         changes: dict[str, str | None] = {}
         rising: dict[str, float] = {}
         for fault in self._faults:
-            place = self._place(fault)
-            changes |= driver_files(fault.driver) if fault.driver else {}
-            changes |= machine_changes(fault, place)
-            rising |= {place.put_into(name): rate for name, rate in fault.rising.items()}
+            changes |= machine_changes(fault, self._place(fault))
+            rising |= rising_counters(fault, self._place(fault))
         self.files.machine.show(changes, rising)
 
     async def start_work(self, name: str, command: list[str], *, stdout: int | None = None) -> asyncio.subprocess.Process:
