@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -42,6 +43,10 @@ CLOCK_MARGIN = timedelta(minutes=10)
 
 ASIDE_S = 5.0
 """Seconds that what is asked beside the node may take longer than the node. Hotspare default: it had the node's time already."""
+
+KEEP_S = 90.0
+"""Seconds of an attempt that are left when the node is asked no more. Hotspare default: a last connection without an answer, the
+head node, packing 20 MB, and a bucket that is silent twice."""
 
 TOLD = 3
 """Missing parts that are told in the incident's story with their reason; the rest is in the manifest. Hotspare default."""
@@ -164,9 +169,10 @@ class EvidenceCollector:
         taking.redactor.know(taking.found.record.gpu_serials if taking.found.record is not None else ())
         taking.take(record)
         reader = self._read_node(taking, earlier, asides)
+        until = time.monotonic() + ASIDE_S
         for aside in asides:
             if aside.name not in taking.parts:
-                taking.take(earlier.get(aside.name) or self._shortened(aside.part(ASIDE_S)))
+                taking.take(earlier.get(aside.name) or self._shortened(aside.part(max(0.0, until - time.monotonic()))))
         self._read_head(taking, earlier)
         taking.take(Part(SUPPORT_CASE, PartState.TAKEN, "hotspare", "facts of the incident", text=self._case(taking)))
         taking.mark_boards()
@@ -175,12 +181,13 @@ class EvidenceCollector:
     def _read_node(self, taking: _Taking, earlier: dict[str, Part], asides: Sequence[Aside]) -> NodeReader:
         """Ask the node: what a death of it destroys comes first, what may hang comes last."""
         request = taking.request
+        deadline_s = min(request.deadline_s, _left_s())
         reader = NodeReader(
             self._from.access_to(request.node),
-            ["sudo", "-n"] if self._access.sudo else [],
+            self._access.sudo,
             self._clock,
-            self._clock.now() + request.deadline_s,
-            request.deadline_s,
+            self._clock.now() + deadline_s,
+            deadline_s,
             self._evidence.part_limit,
             "NVML is not touched after XID 79, 119 or 120 in this boot" if request.no_nvml else "",
         )
@@ -216,7 +223,7 @@ class EvidenceCollector:
             taking.take(Part(part.name, PartState.MISSING, "head", why=str(error)))
             return
         until = self._clock.now() + limit_s
-        taking.take(NodeReader(access, [], self._clock, until, limit_s, self._evidence.part_limit, source="head").read(part))
+        taking.take(NodeReader(access, False, self._clock, until, limit_s, self._evidence.part_limit, source="head").read(part))
 
     def _probe(self, reader: NodeReader, taking: _Taking) -> Part:
         """The deep probe's document."""
@@ -336,6 +343,14 @@ def described(kept: StoredBundle, bundle: Bundle, remark: str = "") -> EvidenceB
     )
 
 
+def _left_s() -> float:
+    """Seconds that this attempt has for the node, so that it also has the time to keep what it read."""
+    if not activity.in_activity() or (limit := activity.info().start_to_close_timeout) is None:
+        return float("inf")
+    spent = datetime.now(UTC) - activity.info().started_time
+    return max(0.0, (limit - spent).total_seconds() - KEEP_S)
+
+
 def _about(taking: _Taking, reader: NodeReader, remark: str) -> dict[str, object]:
     """The head of the manifest."""
     request, node, parts = taking.request, taking.request.node, taking.parts.values()
@@ -346,7 +361,7 @@ def _about(taking: _Taking, reader: NodeReader, remark: str) -> dict[str, object
         "boot_id": answer.boot_id if answer is not None else "",
         "began_at": taking.began.isoformat(timespec="seconds"),
         "ended_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "deadline_s": request.deadline_s,
+        "deadline_s": reader.deadline_s,
         "nvml": reader.no_nvml or "touched",
         "node_stopped_answering": bool(reader.gone),
         "taken_out": {

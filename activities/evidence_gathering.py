@@ -16,7 +16,7 @@ from temporalio.exceptions import CancelledError
 from activities.clock import Clock, beat
 from activities.errors import AccessRefused, CapabilityMissing, DeadlinePassed, HotspareError, NodeUnreachable
 from activities.evidence_parts import DMESG, NO_COMMAND, NodePart, Part, PartState
-from activities.node_access import NodeAccess
+from activities.node_access import CommandResult, NodeAccess
 from checks.kernel_log import read_lines
 from checks.model import NO_NVML_AFTER
 
@@ -37,7 +37,7 @@ class NodeReader:
     """
 
     access: NodeAccess
-    sudo: list[str]
+    sudo: bool
     clock: Clock
     until: float
     deadline_s: float
@@ -92,16 +92,32 @@ class NodeReader:
 
     def _output(self, part: NodePart, deadline_s: float, limit: int) -> tuple[str, str]:
         """Return what a command printed; one that printed nothing but an error has failed."""
-        answer = self.access.run([*self.sudo, *part.command], deadline_s, limit)
+        answer = self._answer(part, deadline_s, limit)
         said = answer.stderr.strip()
         if answer.exit_status and not answer.stdout.strip():
-            if answer.exit_status == NO_COMMAND or "command not found" in said:
+            if _absent(answer):
                 raise CapabilityMissing(f"no such command on the {self.source}: {_command_of(part)}")
             raise CapabilityMissing(said[-300:] or f"{_command_of(part)} ended with status {answer.exit_status}")
         text = part.unpack(answer.stdout) if part.unpack is not None else answer.stdout
         if said:
             text += f"\n[stderr]\n{said}\n"
         return text, f"ended with status {answer.exit_status}" if answer.exit_status else ""
+
+    def _answer(self, part: NodePart, deadline_s: float, limit: int) -> CommandResult:
+        """Run a command as the settings say, then the other way: sudo may allow some commands only, or one may need it."""
+        until = self.clock.now() + deadline_s
+        plain, with_sudo = [*part.command], ["sudo", "-n", *part.command]
+        ways = [with_sudo, plain] if self.sudo else [plain, with_sudo] if part.root else [plain]
+        answer = self.access.run(ways[0], deadline_s, limit)
+        other_way = bool(answer.exit_status) and not answer.stdout.strip() and not _absent(answer)
+        if other_way and ways[1:] and (left_s := until - self.clock.now()) > 0:
+            again = self.access.run(ways[1], left_s, limit)
+            return again if again.stdout.strip() or not again.exit_status else answer
+        return answer
+
+
+def _absent(answer: CommandResult) -> bool:
+    return answer.exit_status == NO_COMMAND or "command not found" in answer.stderr
 
 
 def nvml_is_unsafe(logs: Sequence[Part]) -> str:

@@ -22,6 +22,9 @@ DCGM_LOGS = ("/var/log/nvidia-dcgm/*", "/var/log/nv-hostengine.log")
 SERVICE_LOGS = ("/sys/fs/pstore/*", "/var/log/fabricmanager.log", "/var/log/nvidia-installer.log")
 """What a crash or a service left behind on the node's disk. Source: kernel documentation (pstore), Fabric Manager User Guide."""
 
+JOURNAL_LINES = 20_000
+"""Lines of the journal that are read, the newest. Hotspare default: about 3 MB, which come over SSH within seconds."""
+
 NEWEST_FILES = 20
 """Files taken of those that match. Hotspare default: the ranks of one node, twice over."""
 
@@ -89,8 +92,8 @@ class Part:
 class NodePart:
     """A part that a command on the node (or the head node) prints.
 
-    `nvml` ones are left out after XID 79, 119 or 120. The command of an `optional` one need not be there. `unpack` turns what it
-    prints into text.
+    `nvml` ones are left out after XID 79, 119 or 120. The command of an `optional` one need not be there. A `root` one that fails
+    is tried with sudo too. `unpack` turns what it prints into text.
     """
 
     name: str
@@ -98,6 +101,7 @@ class NodePart:
     deadline_s: float
     nvml: bool = False
     optional: bool = False
+    root: bool = False
     skipped: str = ""
     limit: int = 0
     unpack: Callable[[str], str] | None = None
@@ -151,8 +155,8 @@ def node_parts(settings: EvidenceSettings, python: str, since: datetime, words: 
     fabric = ("journalctl", "-u", "nvidia-fabricmanager", "-n", "500", "--no-pager")
     report = ("sh", "-c", BUG_REPORT, "sh", str(PACKED_LIMIT_BYTES))
     return [
-        NodePart(DMESG, ("dmesg",), limit_s),
-        NodePart(JOURNAL, (*journal, "--no-pager"), limit_s, optional=True),
+        NodePart(DMESG, ("dmesg",), limit_s, root=True),
+        NodePart(JOURNAL, (*journal, "-n", str(JOURNAL_LINES), "--no-pager"), limit_s, optional=True, root=True),
         log_part("nccl-logs.txt", "evidence.nccl_logs", settings.nccl_logs, tails, words, limit_s),
         NodePart("service-logs.txt", (*tails, *SERVICE_LOGS), limit_s, optional=True),
         NodePart("fabric-manager.txt", fabric, limit_s, optional=True),
@@ -164,13 +168,14 @@ def node_parts(settings: EvidenceSettings, python: str, since: datetime, words: 
         NodePart("nvidia-smi.txt", ("nvidia-smi", "-q"), limit_s, nvml=True),
         NodePart("dcgm-logs.txt", (*tails, *DCGM_LOGS), limit_s, optional=True, skipped=dcgm),
         NodePart("dcgm-health.json", ("dcgmi", "health", "-c", "-j"), limit_s, nvml=True, optional=True, skipped=dcgm),
-        NodePart("dcgm-fields.txt", ("dcgmi", "dmon", "-e", DCGM_FIELDS, "-c", "1"), limit_s, True, True, dcgm),
+        NodePart("dcgm-fields.txt", ("dcgmi", "dmon", "-e", DCGM_FIELDS, "-c", "1"), limit_s, True, True, skipped=dcgm),
         NodePart(
             "nvidia-bug-report.log",
             report,
             settings.bug_report_deadline_s,
             nvml=True,
             optional=True,
+            root=True,
             skipped="" if settings.bug_report else "evidence.bug_report is off",
             limit=2 * PACKED_LIMIT_BYTES,
             unpack=unpacked_report,

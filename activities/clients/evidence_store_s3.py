@@ -16,10 +16,10 @@ from activities.evidence_store import StoredBundle
 from activities.settings import AwsSettings, EvidenceSettings
 
 CONNECT_TIMEOUT_S = 5
-READ_TIMEOUT_S = 20
-TRIES = 3
-"""Limits of one request. Hotspare default: a bundle of 20 MB is sent in a second; a bucket that is silent is given up within two
-minutes, and the bundle kept in the folder."""
+READ_TIMEOUT_S = 10
+TRIES = 2
+"""Limits of one request. Hotspare default: a bundle of 20 MB is sent in a second; a bucket that is silent is given up after 20 s,
+and the bundle kept in the folder."""
 
 ABSENT = frozenset({"404", "NoSuchKey", "NotFound"})
 THERE_ALREADY = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})

@@ -19,7 +19,7 @@ from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import FakeFault
 from activities.ec2 import InstanceStatus
 from activities.errors import AccessRefused, DeadlinePassed, HotspareError, NodeUnreachable, ProviderBusy
-from activities.evidence import EvidenceActivities, serial_key
+from activities.evidence import KEEP_S, EvidenceActivities, serial_key
 from activities.evidence_bundle import Bundle, unpack
 from activities.host_memory import RungAttempt
 from activities.node_messages import CollectEvidence, EvidenceBundle, Opinion, Report
@@ -176,6 +176,15 @@ def test_parts_for_which_no_time_is_left_are_named(fleet: FakeFleet, collect: Ca
     assert entry(bundle, "dmesg.txt")["why"] == "no time left of 0 s"
     assert {"instance.json", "job.json"} <= set(bundle.items)
     assert fleet.count("run.dmesg") == 0
+
+
+def test_an_attempt_that_nears_its_end_keeps_what_it_has_instead_of_asking_on(
+    fleet: FakeFleet, activities: EvidenceActivities
+) -> None:
+    request = CollectEvidence(node=fleet.node("node-1"), incident=INCIDENT, token="t1", no_nvml=False, deadline_s=600.0)
+    bundle = attempt(left=timedelta(seconds=KEEP_S)).run(activities.collect_evidence, request)
+    assert "no time left" in entry(bundle, "dmesg.txt")["why"]
+    assert "support-case.txt" in bundle.items
 
 
 def test_an_attempt_that_dies_leaves_what_it_has_read_to_the_next_one(

@@ -39,12 +39,16 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> EvidenceSettings
     return EvidenceSettings(serial_key=tmp_path / "serial.key", nccl_logs=logs, part_deadline_s=request.param)
 
 
+@pytest.fixture(params=[False])
+def access(request: pytest.FixtureRequest, loopback: LoopbackNode) -> AccessSettings:
+    return AccessSettings(ssh_config=loopback.configuration, connect_timeout_s=2.0, sudo=request.param)
+
+
 @pytest.fixture
-def activities(loopback: LoopbackNode, settings: EvidenceSettings, tmp_path: Path) -> Iterator[EvidenceActivities]:
+def activities(access: AccessSettings, settings: EvidenceSettings, tmp_path: Path) -> Iterator[EvidenceActivities]:
     archive = build_archive()
     file = tmp_path / "checks.tar.gz"
     file.write_bytes(archive.content)
-    access = AccessSettings(ssh_config=loopback.configuration, connect_timeout_s=2.0)
     access_to = SshAccessTo(access)
     fleet = FakeFleet()
     probe = Probe(ChecksArchive(file, archive.digest), access)
@@ -118,6 +122,26 @@ def test_what_is_not_installed_is_skipped_and_what_fails_is_missing_with_its_own
     assert entry(held, "processes.txt") == {**entry(held, "processes.txt"), "state": "missing", "why": "ps: cannot read /proc"}
     assert entry(held, "uname.txt")["why"] == "ended with status 3"
     assert "and a warning" in held.texts["uname.txt"]
+
+
+SUDO = """#!/bin/sh
+shift
+case "$1" in dmesg|nvidia-bug-report.sh|sh) ROOT=yes exec "$@" ;; esac
+echo "sudo: a password is required" >&2
+exit 1
+"""
+NEEDS_ROOT = "#!/bin/sh\n[ -n \"$ROOT\" ] || { echo 'read kernel buffer failed: Operation not permitted' >&2; exit 1; }\n"
+
+
+@pytest.mark.parametrize("access", [False, True], indirect=True, ids=["sudo not set", "sudo set"])
+def test_sudo_is_used_for_what_needs_it_and_not_needed_for_the_rest(
+    loopback: LoopbackNode, activities: EvidenceActivities, surroundings: ActivityEnvironment
+) -> None:
+    loopback.script("sudo", SUDO)
+    loopback.script("dmesg", f"{NEEDS_ROOT}echo '[    0.000000] read by root'\n")
+    held = opened(surroundings.run(activities.collect_evidence, ask(loopback)))
+    assert held.texts["dmesg.txt"] == "[    0.000000] read by root\n"
+    assert {"uptime.txt", "uname.txt", "processes.txt"} <= set(held.items)
 
 
 def test_a_connection_that_is_cut_while_a_part_is_read_leaves_the_bundle_with_what_came_before(
