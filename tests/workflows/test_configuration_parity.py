@@ -118,5 +118,14 @@ async def test_a_node_that_only_its_configuration_keeps_from_passing_goes_to_a_p
     assert (fleet.count("reboot", "node-2"), fleet.count("stop", "node-2")) == (1, 0)
 
 
+async def test_a_healed_node_that_was_set_up_otherwise_all_along_goes_back_and_it_is_said(no_spares: Healing) -> None:
+    fleet = no_spares.fleet
+    fleet.machine("node-2").kernel = "6.5.0-1020-aws"
+    fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
+    report = await (await no_spares.report("node-2", xid=79)).result()
+    assert (report.outcome, "node-2" in fleet.job.nodes) == ("resolved", True)
+    assert any("configuration: kernel 6.5.0-1020-aws here, 6.8.0-1029-aws on all 3 of its peers" in line for line in report.story)
+
+
 async def _paged(cluster: Healing, words: str) -> bool:
     return any(words in line for page in cluster.fleet.pages for line in page.why)
