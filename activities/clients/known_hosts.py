@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import fnmatch
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from activities.clients.host_keys import HostKey
 from activities.errors import AccessRefused
 
 REVOKED = "@revoked"
+AUTHORITY = "@cert-authority"
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,11 @@ class _Entry:
     marker: str
     names: tuple[str, ...]
     key: HostKey
+
+    def covers(self, names: Sequence[str]) -> bool:
+        """Whether one of a host's names fits the entry's patterns, as OpenSSH reads them: one with ! in front rules it out."""
+        fits = [one for one in self.names if any(_fits(name, one.removeprefix("!")) for name in names)]
+        return bool(fits) and not any(one.startswith("!") for one in fits)
 
     def is_of(self, name: str) -> bool:
         return any(one == name or (one.startswith("|1|") and _hashed(name, one) == one) for one in self.names)
@@ -36,6 +43,19 @@ def known_keys(files: Sequence[str], name: str) -> tuple[HostKey, ...]:
     entries = list(_entries(files))
     revoked = {entry.key for entry in entries if entry.marker == REVOKED}
     return tuple(entry.key for entry in entries if not entry.marker and entry.is_of(name) and entry.key not in revoked)
+
+
+def authorities(files: Sequence[str], names: Sequence[str]) -> tuple[HostKey, ...]:
+    """Return the keys whose certificates prove a host's key, without revoked ones. `names`: the host's, with and without port."""
+    entries = list(_entries(files))
+    revoked = {entry.key for entry in entries if entry.marker == REVOKED}
+    found = (entry.key for entry in entries if entry.marker == AUTHORITY and entry.covers(names))
+    return tuple(key for key in dict.fromkeys(found) if key not in revoked)
+
+
+def is_revoked(files: Sequence[str], key: HostKey) -> bool:
+    """Whether one of the files revokes a key."""
+    return any(entry.marker == REVOKED and entry.key == key for entry in _entries(files))
 
 
 def remember(files: Sequence[str], name: str, keys: Sequence[HostKey]) -> tuple[HostKey, ...]:
@@ -55,7 +75,7 @@ def remember(files: Sequence[str], name: str, keys: Sequence[HostKey]) -> tuple[
 
 def _refuse_change(files: Sequence[str], name: str, known: Sequence[HostKey], keys: Sequence[HostKey]) -> None:
     for key in keys:
-        if any(entry.marker == REVOKED and entry.key == key for entry in _entries(files)):
+        if is_revoked(files, key):
             raise AccessRefused(f"the key {key} of {name} is revoked in {' or '.join(files)}: give the host new keys")
     kinds = {key.kind for key in keys}
     other = [key for key in known if key not in keys and key.kind in kinds]
@@ -87,6 +107,13 @@ def _text_of(file: Path) -> str:
     except OSError:
         return ""
     return text if not text or text.endswith("\n") else text + "\n"
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Whether a name fits a pattern with * and ?; the brackets around a host before its port are themselves."""
+    if pattern.startswith("|1|"):
+        return _hashed(name, pattern) == pattern
+    return fnmatch.fnmatchcase(name.lower(), pattern.lower().replace("[", "[[]"))
 
 
 def _hashed(name: str, like: str) -> str:

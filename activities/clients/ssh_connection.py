@@ -1,4 +1,4 @@
-"""One SSH connection to one node, opened when needed and opened again when it broke. Host keys are always verified.
+"""One SSH connection to one node, opened when needed and opened again when it broke. Host keys are always known or signed.
 
 An unknown key of the node is learned from who knows better than the network, where somebody does; it is never asked of the node.
 """
@@ -16,9 +16,17 @@ from typing import NoReturn
 import paramiko
 
 from activities.clients.host_keys import HostKey
-from activities.clients.known_hosts import known_keys, remember
+from activities.clients.known_hosts import authorities, known_keys, remember
 from activities.clients.ssh_config import SshConfiguration, SshTarget
-from activities.clients.ssh_host_keys import RefuseUnknown, UnknownHostKey, accept_key, changed_key, impostor
+from activities.clients.ssh_host_keys import (
+    BelieveAuthorities,
+    CertificatesFirst,
+    RefuseUnknown,
+    UnknownHostKey,
+    accept_key,
+    changed_key,
+    impostor,
+)
 from activities.errors import AccessRefused, CommandFailed, HotspareError, NodeUnreachable
 
 KEEPALIVE_S = 5
@@ -177,9 +185,14 @@ class SshConnection:
         learned: tuple[HostKey, ...] = (),
     ) -> paramiko.SSHClient:
         client = paramiko.SSHClient()
-        for key in learned or known_keys(target.known_hosts, target.known_as):
-            accept_key(client, target, key)
-        client.set_missing_host_key_policy(RefuseUnknown(target))
+        known = known_keys(target.known_hosts, target.known_as)
+        trusted = () if learned else authorities(target.known_hosts, (target.known_as, target.host))
+        if trusted:
+            client.set_missing_host_key_policy(BelieveAuthorities(target, trusted, known))
+        else:
+            for key in learned or known:
+                accept_key(client, target, key)
+            client.set_missing_host_key_policy(RefuseUnknown(target))
         try:
             client.connect(
                 target.host,
@@ -192,6 +205,7 @@ class SshConnection:
                 auth_timeout=self._timeout_s,
                 allow_agent=not target.identities_only,
                 look_for_keys=not target.identity_files,
+                transport_factory=CertificatesFirst if trusted else None,  # type: ignore[arg-type]  # stubs of an older release
             )
         except BaseException as error:
             client.close()
@@ -208,8 +222,9 @@ def _explain(target: SshTarget, error: BaseException) -> NoReturn:
     if isinstance(error, paramiko.BadHostKeyException):
         raise changed_key(target) from error
     if isinstance(error, paramiko.AuthenticationException):
-        keys = ", ".join(target.identity_files) or "the default keys"
-        raise AccessRefused(f"{target.alias}: {target.user}@{place} does not accept {keys}: {error}") from error
+        raise AccessRefused(
+            f"{target.alias}: {target.user}@{place} does not accept our key ({error}); look: ssh -v {target.alias} true"
+        ) from error
     if isinstance(error, (paramiko.SSHException, EOFError, OSError)):
         raise NodeUnreachable(f"{target.alias}: no SSH login at {place}: {str(error) or type(error).__name__}") from error
     raise error

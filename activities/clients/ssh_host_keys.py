@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from typing import NoReturn
+from collections.abc import Sequence
 
 import paramiko
 
+from activities.clients.host_certificates import SUFFIX, NotReadable, read_certificate, why_refused
 from activities.clients.host_keys import HostKey
-from activities.clients.known_hosts import removal
+from activities.clients.known_hosts import is_revoked, removal
 from activities.clients.ssh_config import SshTarget
 from activities.errors import AccessRefused
 
@@ -33,16 +34,64 @@ class RefuseUnknown(paramiko.MissingHostKeyPolicy):
     def __init__(self, target: SshTarget) -> None:
         self._target = target
 
-    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> NoReturn:
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
         raise UnknownHostKey(self._target, _as_host_key(key))
+
+
+class CertificatesFirst(paramiko.Transport):
+    """Asks a server for a certificate of its key before a plain key; paramiko would take the plain key where there are both."""
+
+    @property
+    def preferred_keys(self) -> tuple[str, ...]:
+        """The kinds of host keys, best first."""
+        kinds = super().preferred_keys
+        return tuple(sorted(kinds, key=lambda kind: SUFFIX not in kind))
+
+
+class BelieveAuthorities(RefuseUnknown):
+    """Accepts a host by a certificate of an authority, or by a known key where it shows no certificate."""
+
+    def __init__(self, target: SshTarget, trusted: Sequence[HostKey], known: Sequence[HostKey]) -> None:
+        super().__init__(target)
+        self._trusted = trusted
+        self._known = known
+
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:
+        plain = _as_host_key(key)
+        if key.public_blob is not None:
+            self._judge(key.public_blob.key_blob)
+        elif plain not in self._known:
+            for other in self._known:
+                if other.kind == plain.kind:
+                    raise paramiko.BadHostKeyException(hostname, key, _as_pkey(other))
+            raise UnknownHostKey(self._target, plain)
+
+    def _judge(self, blob: bytes) -> None:
+        target = self._target
+        try:
+            shown = read_certificate(blob)
+            why = why_refused(shown, target.host, self._trusted)
+        except NotReadable as error:
+            raise AccessRefused(f"{target.alias}: the host certificate of {target.host} cannot be read: {error}") from error
+        if is_revoked(target.known_hosts, shown.key):
+            why = f"its key {shown.key} is revoked"
+        if why:
+            raise AccessRefused(
+                f"{target.alias}: the host certificate {shown.key_id!r} of {target.host} port {target.port} is refused: {why}. "
+                f"The authorities are the @cert-authority lines of {' and '.join(target.known_hosts)}"
+            )
 
 
 def accept_key(client: paramiko.SSHClient, target: SshTarget, key: HostKey) -> None:
     """Let a client accept a key of a host: the first of its type, as paramiko has it."""
     with contextlib.suppress(Exception):  # a key that cannot be read, for whatever reason, is accepted from nobody
-        known = paramiko.PKey.from_type_string(key.kind, base64.b64decode(key.blob))
+        known = _as_pkey(key)
         if (others := client.get_host_keys().lookup(target.known_as)) is None or key.kind not in others:
             client.get_host_keys().add(target.known_as, key.kind, known)
+
+
+def _as_pkey(key: HostKey) -> paramiko.PKey:
+    return paramiko.PKey.from_type_string(key.kind, base64.b64decode(key.blob))
 
 
 def _as_host_key(key: paramiko.PKey) -> HostKey:

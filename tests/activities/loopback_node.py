@@ -48,6 +48,7 @@ class LoopbackNode:
         self.new_boot_id()
         self._host_key = asyncssh.generate_private_key("ssh-ed25519")
         self.other_host_keys: list[asyncssh.SSHKey] = []
+        self.host_certificate: asyncssh.SSHCertificate | None = None
         self._client_key = asyncssh.generate_private_key("ssh-ed25519")
         self._serving: set[asyncio.Task[Any]] = set()
         self._connections: set[asyncssh.SSHServerConnection] = set()
@@ -106,6 +107,10 @@ class LoopbackNode:
             f"Host *\n  User somebody\n  IdentityFile {key_file}\n  IdentitiesOnly yes\n  UserKnownHostsFile {known_file}\n"
         )
 
+    def sign_host_key(self, authority: asyncssh.SSHKey, **terms: Any) -> None:
+        """Give the node a certificate of an authority."""
+        self.host_certificate = authority.generate_host_certificate(self._host_key, "node-1", **terms)
+
     def change_host_key(self) -> None:
         """As an instance that was replaced behind the same address."""
         self._host_key = asyncssh.generate_private_key("ssh-ed25519")
@@ -134,7 +139,7 @@ class LoopbackNode:
             "127.0.0.1",
             self.port,
             server_factory=lambda: _Connections(self._connections),
-            server_host_keys=[self._host_key, *self.other_host_keys],
+            server_host_keys=[(self._host_key, self.host_certificate), *self.other_host_keys],
             authorized_client_keys=asyncssh.import_authorized_keys(public),
             process_factory=self._serve,
             encoding=None,
