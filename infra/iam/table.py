@@ -26,6 +26,7 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "resolve_node": (DESCRIBE,),
         "instance_status": (STATUS,),
         "reboot_node": (DESCRIBE, REBOOT),
+        "soft_reboot_node": (DESCRIBE,),
         "power_cycle_node": (DESCRIBE, STOP, START),
         "tag_node": (DESCRIBE, TAG, UNTAG),
         LEARN_HOST_KEY: (CONSOLE,),

@@ -105,6 +105,10 @@ def reboot_node(rig: Rig) -> None:
     assert rig.run("reboot_node", rig.disrupt("node-2", "t/reboot")).made_now
 
 
+def soft_reboot_node(rig: Rig) -> None:
+    assert rig.run("soft_reboot_node", rig.disrupt("node-2", "t/soft")).made_now
+
+
 def power_cycle_node(rig: Rig) -> None:
     assert rig.run("power_cycle_node", rig.disrupt("node-2", "t/cycle")).made_now
 
@@ -197,6 +201,7 @@ CASES: dict[str, Callable[[Rig], None]] = {
             resolve_node,
             instance_status,
             reboot_node,
+            soft_reboot_node,
             power_cycle_node,
             tag_node,
             quarantine_node,
