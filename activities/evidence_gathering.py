@@ -53,10 +53,12 @@ class NodeReader:
         if part.skipped or (part.nvml and self.no_nvml):
             return Part(part.name, PartState.SKIPPED, self.source, why=part.skipped or self.no_nvml)
         taken = self.attempt(part.name, lambda limit_s: self._output(part, limit_s, limit), part.deadline_s, part.nvml)
+        taken = replace(taken, what=_told(part.command))
         if part.optional and "no such command" in taken.why:
             return replace(taken, state=PartState.SKIPPED)
-        cut = f"the last {limit} characters" if len(taken.text) >= limit and part.unpack is None else ""
-        return replace(taken, what=_told(part.command), state=PartState.TRUNCATED if cut else taken.state, why=taken.why or cut)
+        if len(taken.text) >= limit and part.unpack is None:
+            return replace(taken, state=PartState.TRUNCATED, why=taken.why or f"the last {limit} characters")
+        return taken
 
     def attempt(self, name: str, read: Callable[[float], tuple[str, str]], deadline_s: float, nvml: bool = False) -> Part:
         """Make one part of what `read` returns (text, remark) within its time, or say why there is none."""

@@ -19,7 +19,7 @@ from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import FakeFault
 from activities.ec2 import InstanceStatus
 from activities.errors import AccessRefused, DeadlinePassed, HotspareError, NodeUnreachable, ProviderBusy
-from activities.evidence import KEEP_S, EvidenceActivities, serial_key
+from activities.evidence import CLOCK_MARGIN, KEEP_S, EvidenceActivities, serial_key
 from activities.evidence_bundle import Bundle, unpack
 from activities.host_memory import RungAttempt
 from activities.node_messages import CollectEvidence, EvidenceBundle, Opinion, Report
@@ -54,7 +54,11 @@ def opened(bundle: EvidenceBundle) -> Bundle:
 
 
 def entry(bundle: EvidenceBundle, name: str) -> Any:
-    return next(part for part in opened(bundle).parts if part["name"] == name)
+    return entry_of(opened(bundle), name)
+
+
+def entry_of(bundle: Bundle, name: str) -> Any:
+    return next(part for part in bundle.parts if part["name"] == name)
 
 
 def test_a_bundle_has_the_kernel_log_the_probe_the_job_and_what_ec2_says(
@@ -123,7 +127,8 @@ def test_the_same_token_gives_the_same_bundle_and_another_token_another(
 ) -> None:
     first = collect()
     fleet.inject("node-1", FakeFault(unreachable=True))
-    assert collect(2).model_copy(update={"summary": first.summary}) == first
+    assert collect(2) == first
+    assert fleet.count("run.dmesg", "node-1") == 1
     assert collect(token="t2").uri != first.uri
     assert len(list((tmp_path / "evidence").glob("*.tar.gz"))) == 2
     assert not any((tmp_path / "evidence/.spool").iterdir())
@@ -176,6 +181,14 @@ def test_parts_for_which_no_time_is_left_are_named(fleet: FakeFleet, collect: Ca
     assert entry(bundle, "dmesg.txt")["why"] == "no time left of 0 s"
     assert {"instance.json", "job.json"} <= set(bundle.items)
     assert fleet.count("run.dmesg") == 0
+
+
+def test_the_journal_is_read_from_the_end_of_the_last_incident(fleet: FakeFleet, collect: Callable[..., EvidenceBundle]) -> None:
+    closed = datetime(2026, 5, 5, 1, 0, 0, tzinfo=UTC)
+    record = fleet.memory.recall(fleet.node("node-1").instance_id)
+    fleet.memory.save(record.model_copy(update={"last_incident_closed_at": closed}))
+    since = (closed - CLOCK_MARGIN).timestamp()
+    assert f"_TRANSPORT=kernel --since @{since:.0f} " in entry(collect(), "kernel-journal.txt")["what"]
 
 
 def test_an_attempt_that_nears_its_end_keeps_what_it_has_instead_of_asking_on(
@@ -243,6 +256,16 @@ def test_serial_numbers_become_marks_by_which_the_same_board_is_known_again(
     assert marks[0] in second.texts["probe.json"]
     assert fleet.machine("node-1").uuid_of(3) in first.texts["dmesg.txt"]
     assert json.loads(first.texts["probe.json"])["gpus"][3]["serial"] == marks[0]
+
+
+def test_a_serial_that_only_a_later_part_gives_away_is_marked_in_the_earlier_ones(
+    fleet: FakeFleet, collect: Callable[..., EvidenceBundle]
+) -> None:
+    serial = fleet.machine("node-1").serial_of(3)
+    fleet.machine("node-1").kernel_log.append(f"[   13.000000] row {serial}, OK")
+    held = opened(collect())
+    assert re.search(r"row \[board [0-9a-f]{12}\], OK", held.texts["dmesg.txt"])
+    assert entry_of(held, "dmesg.txt")["serials"] == 1
 
 
 def test_the_serial_that_host_memory_knows_is_marked_where_no_label_gives_it_away(
