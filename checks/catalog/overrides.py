@@ -75,6 +75,14 @@ def _key(name: str) -> str:
     return name if kind == "host" else f"{kind}:{int(rest)}"
 
 
+def recommendable(word: str) -> Action:
+    """Read an action that a fault can ask for. Raises ValueError for a mere rung of the ladder and for another word."""
+    action = Action(word)
+    if action not in CLASS_OF_ACTION:
+        raise ValueError(f"{word} is a rung of the ladder, not what a fault asks for")
+    return action
+
+
 def _override(name: str, value: Any) -> Override:
     if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in value.values()):
         raise BadOverride(f'{name}: expected a table of texts such as {{ action = "REBOOT_NODE" }}')
@@ -82,7 +90,7 @@ def _override(name: str, value: Any) -> Override:
     if unknown:
         raise BadOverride(f"{name}: unknown key {unknown[0]!r}; there are {', '.join(KEYS)}")
     try:
-        action = Action(value["action"])
+        action = recommendable(value["action"])
         named = fault_class(value["fault_class"]) if "fault_class" in value else CLASS_OF_ACTION[action]
         job = interrupts(value["interrupts_job"]) if "interrupts_job" in value else None
     except KeyError as error:

@@ -179,7 +179,7 @@ def _no_more_than(action: Action, fault_class: str) -> str:
     """A class begins its ladder with a repair: what asks for none has another, or accuses nobody."""
     if not fault_class or fault_class == "configuration" or action in REPAIRING:
         return fault_class
-    return "" if action is Action.NONE else CLASS_OF_ACTION[action]
+    return "" if action is Action.NONE else CLASS_OF_ACTION.get(action, "unknown_code")
 
 
 def assess_among(event: KernelEvent, findings: Sequence[Finding], machine: Machine) -> Assessment:

@@ -20,6 +20,7 @@ RANK = (
     Action.RUN_DIAGNOSTICS,
     Action.CONTACT_SUPPORT,
     Action.RESET_GPU,
+    Action.SOFT_REBOOT,
     Action.REBOOT_NODE,
     Action.POWER_CYCLE,
     Action.REPLACE_NODE,

@@ -15,7 +15,10 @@ from checks.kernel_log.bursts import BURST_SILENCE_S
 from checks.model import Action, GpuRef, KernelEvent
 from checks.pci_address import canonical
 
-REPAIRS = frozenset({Action.RESET_GPU, Action.REBOOT_NODE, Action.POWER_CYCLE})
+REBOOTS = frozenset({Action.SOFT_REBOOT, Action.REBOOT_NODE, Action.POWER_CYCLE})
+"""Steps that begin another boot."""
+
+REPAIRS = REBOOTS | {Action.RESET_GPU}
 """Steps after which a fault that is there again has come back."""
 
 KEPT_FAULTS = 64
@@ -195,7 +198,7 @@ def _own_boot_settling(history: History, timing: Timing) -> float:
     ours = booted is not None and any(
         repair.at <= booted + BURST_SILENCE_S and booted - repair.at <= OWN_BOOT_S
         for repair in history.repairs
-        if repair.action in (Action.REBOOT_NODE, Action.POWER_CYCLE)
+        if repair.action in REBOOTS
     )
     return OWN_BOOT_SETTLING_S if ours else 0.0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import checks.catalog
-from checks.catalog import FAULT_CLASSES, Assessment, Machine, assess, assess_recovery
+from checks.catalog import FAULT_CLASSES, Assessment, BadOverride, Machine, assess, assess_recovery, read_overrides
 from checks.catalog.assess import START_STATUS
 from checks.catalog.entries import signal_names
 from checks.catalog.links import register_bits, unit_errors
@@ -92,15 +92,20 @@ def test_the_drivers_recovery_action_has_one_class_in_log_and_nvml(number: int) 
     assert meaning.action is Action.NONE or RECOVERY_CLASSES[meaning.action] == meaning.fault_class
 
 
-@pytest.mark.parametrize("action", Action)
+@pytest.mark.parametrize("action", sorted(CLASS_OF_ACTION))
 def test_a_class_chosen_for_an_action_begins_with_no_more(action: Action) -> None:
     assert not does_more(CLASS_OF_ACTION[action], action)
 
 
 @pytest.mark.parametrize("check", [*FINDING_CLASSES, "recovery_action"])
 @pytest.mark.parametrize("verdict", [Verdict.WARN, Verdict.CRITICAL])
-@pytest.mark.parametrize("action", Action)
+@pytest.mark.parametrize("action", sorted(CLASS_OF_ACTION))
 def test_a_reading_that_asks_for_no_repair_is_of_no_class_that_repairs(check: str, verdict: Verdict, action: Action) -> None:
     repairs = RANK[RANK.index(Action.RESET_GPU) :]
     found = diagnose([Finding(check, verdict, "a reading", action=action)], timing=Timing(0.0))
     assert action in repairs or DEFAULT_LADDERS[found.fault_class][:1] in ([], [Action.RESTART_JOB])
+
+
+def test_a_rung_that_no_fault_asks_for_is_refused_as_an_override() -> None:
+    with pytest.raises(BadOverride, match="rung of the ladder"):
+        read_overrides({"xid:79": {"action": "SOFT_REBOOT"}})
