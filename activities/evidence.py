@@ -52,6 +52,10 @@ TOLD = 3
 """Missing parts that are told in the incident's story with their reason; the rest is in the manifest. Hotspare default."""
 
 
+WHY_LIMIT = 600
+"""Characters kept of why a part is missing. Hotspare default: the last lines of an error; the manifest stays readable."""
+
+
 @dataclass(frozen=True)
 class EvidenceSources:
     """Where evidence comes from. `head` gives the access to the job's head node, None where there is none."""
@@ -92,7 +96,7 @@ class _Taking:
         part = replace(
             part,
             text=cleaned.text,
-            why=self.redactor.clean(part.why).text,
+            why=self.redactor.clean(part.why).text[:WHY_LIMIT],
             secrets=part.secrets + cleaned.secrets,
             serials=part.serials + cleaned.serials,
         )

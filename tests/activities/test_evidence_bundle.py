@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import random
+from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -104,6 +106,23 @@ def test_a_word_in_a_path_of_logs_stands_for_itself() -> None:
     (logs,) = [part for part in node_parts(settings, "python3", datetime.now(UTC), words) if part.name == "nccl-logs.txt"]
     assert list(logs.command[-2:]) == ["/logs/a[*]b_.._c/*.log", "/other/node-1.log"]
     assert glob_safe("x[1]?") == "x[[]1][?]"
+
+
+def test_what_a_manifest_says_counts_for_the_size_too() -> None:
+    parts = [Part(f"{n}.txt", PartState.TAKEN, why=noise(3_000, n), text=noise(20_000, n + 99)) for n in range(20)]
+    content = pack({}, parts, 60_000, 0)
+    assert len(content) <= 60_000
+    assert len(unpack(content).items) == 20
+
+
+def test_a_packed_report_is_read_as_far_as_it_goes_and_no_further_than_it_may() -> None:
+    packed = gzip.compress(noise(100_000).encode())
+    half = unpacked_report(b64encode(packed[: len(packed) // 2]).decode())
+    assert noise(100_000).startswith(half.removesuffix("\n[the report goes on; it was cut here]\n"))
+    assert len(half) > 10_000
+    assert unpacked_report(b64encode(packed).decode()) == noise(100_000)
+    bomb = unpacked_report(b64encode(gzip.compress(b"a" * 1_000_000)).decode(), limit=1_000)
+    assert len(bomb) < 1_100
 
 
 def test_a_report_that_cannot_be_unpacked_is_said_to_be_so() -> None:
