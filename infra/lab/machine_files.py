@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from infra.lab.hardware import Hardware
@@ -26,6 +27,23 @@ def make_template(folder: Path, hardware: Hardware | None) -> Path:
     return folder
 
 
+LINKED = (
+    *("dev", "opt", "proc/driver", "proc/sys/fs", "proc/sys/net", "sys/block", "sys/bus", "sys/class", "sys/devices/system"),
+    *("sys/module", "usr/include", "usr/lib", "usr/local/cuda", "var/lib/lab/services"),
+)
+"""Folders that a node shares as a whole until a fault changes something in them."""
+
+
+@cache
+def _names(hardware: Hardware | None) -> tuple[str, ...]:
+    """The files of a kind of node that lie in no shared folder."""
+    return tuple(name for name in host_files(hardware) if not _shared(name))
+
+
+def _shared(name: str) -> str:
+    return next((folder for folder in LINKED if name.startswith(folder + "/")), "")
+
+
 def _flat(folders: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     return {f"{folder}/{name}": text for folder, files in folders.items() for name, text in files.items()}
 
@@ -36,27 +54,27 @@ def _write(path: Path, text: str) -> None:
 
 
 class MachineFiles:
-    """One node's view of a template: folders of devices are links to it, as those of /sys are links, and other files hard links.
+    """One node's view of a template: shared folders are links to it, other files hard links.
 
-    What a fault changes becomes the node's own file; when the fault is gone the link comes back.
+    Where a fault changes something, the folders on the way there become the node's own; when it is gone the link comes back.
     """
 
     def __init__(self, root: Path, template: Path, hardware: Hardware | None) -> None:
         self._root = root
         self._template = template
-        self._linked = tuple(device_folders(hardware)) if hardware else ()
-        self._files = tuple(host_files(hardware))
+        self._files = _names(hardware)
         self._asked: dict[str, str | None] = {}
         self._shown: dict[str, str | None] = {}
         self._rising: dict[str, tuple[float, float]] = {}
 
     def lay_out(self) -> None:
         """Link everything."""
-        for folder in {PCI_DEVICES, *(os.path.dirname(name) for name in (*self._files, *self._linked))}:
+        linked = [name for name in LINKED if (self._template / name).is_dir()]
+        for folder in {os.path.dirname(name) for name in (*self._files, *linked)}:
             os.makedirs(self._root / folder, exist_ok=True)
         for name in self._files:
             _link(self._template / name, self._root / name)
-        for name in self._linked:
+        for name in linked:
             os.symlink(self._template / name, self._root / name)
 
     def show(self, changes: Mapping[str, str | None], rising: Mapping[str, float] | None = None) -> None:
@@ -90,40 +108,44 @@ class MachineFiles:
                 self._change(name, text)
         self._shown = dict(changes)
 
-    def _device(self, name: str) -> str | None:
-        return next((folder for folder in self._linked if name == folder or name.startswith(folder + "/")), None)
-
     def _change(self, name: str, text: str | None) -> None:
         self._own(name)
         path = self._root / name
-        if text is None and path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        elif text is None:
+        if text is None:
             path.unlink(missing_ok=True)
-        else:
-            path.unlink(missing_ok=True)
-            _write(path, text)
+            return
+        # Somebody may read it at this moment, and is to find the old text or the new one.
+        new = self._root / ".changed"
+        _write(new, text)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.replace(path)
 
     def _own(self, name: str) -> None:
-        """Give the node a copy of the device's folder that `name` lies in."""
-        folder = self._device(name)
-        if folder and (self._root / folder).is_symlink():
-            (self._root / folder).unlink()
-            shutil.copytree(self._template / folder, self._root / folder)
+        """Make every folder on the way to `name` the node's own; what lies beside stays linked."""
+        for folder in reversed(Path(name).parents):
+            path = self._root / folder
+            if path.is_symlink():
+                path.unlink()
+                path.mkdir()
+                for beside in (self._template / folder).iterdir():
+                    (path / beside.name).symlink_to(beside)
 
     def _heal(self, name: str) -> None:
-        folder = self._device(name)
-        if folder is not None:
-            shutil.rmtree(self._root / folder, ignore_errors=True)
-            (self._root / folder).unlink(missing_ok=True)
-            os.symlink(self._template / folder, self._root / folder)
-            for other in [other for other in self._shown if other != name and self._device(other) == folder]:
-                del self._shown[other]
-            return
-        path = self._root / name
+        """Bring back what was there; with a shared folder goes all that was changed in it, to be changed anew if still wanted."""
+        folder = _shared(name)
+        path = self._root / (folder or name)
+        if not path.is_symlink() and path.is_dir():
+            shutil.rmtree(path)
         path.unlink(missing_ok=True)
-        if (self._template / name).exists():
-            _link(self._template / name, path)
+        source = self._template / (folder or name)
+        if folder and source.is_dir():
+            os.symlink(source, path)
+        elif source.exists():
+            _link(source, path)
+        for other in [other for other in self._shown if other != name and folder and _shared(other) == folder]:
+            del self._shown[other]
 
 
 def _link(source: Path, target: Path) -> None:

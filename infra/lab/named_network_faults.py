@@ -57,7 +57,7 @@ _NETWORK = {
     "efa_failed": _line(
         "the driver cannot bring an EFA device back",
         *("host", Action.REBOOT_NODE, _EFA),
-        "efa {efa_pci}: Device isn't ready, can't reset device",
+        "efa {efa_pci} {efa}: Device isn't ready, can't reset device",
         kills=True,
     ),
     "efa_port_down": _files(
