@@ -153,7 +153,7 @@ class EvidenceCollector:
                 if (kept := store.find(name)) is not None:
                     return kept
             except HotspareError as error:  # whether it is there is told by the write, which replaces nothing
-                logger.warning("evidence: %s cannot be looked for: %s", name, error)
+                logger.info("evidence: %s cannot be looked for: %s", name, error)
         return None
 
     def _keep(self, name: str, content: bytes) -> tuple[StoredBundle, str]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from activities.evidence_parts import Part
+
+
+FORGOTTEN_S = 30 * 86_400.0
+"""Age of parts whose bundle no attempt finished. Hotspare default: long after anybody looks for them."""
 
 
 class Spool:
@@ -41,5 +47,9 @@ class Spool:
             return
 
     def clear(self) -> None:
-        """The bundle is kept: its parts are no longer needed here."""
+        """The bundle is kept: its parts are no longer needed here. Nor are those of bundles that nobody finished in a month."""
         shutil.rmtree(self._folder, ignore_errors=True)
+        for other in self._folder.parent.glob("*"):
+            with contextlib.suppress(OSError):
+                if other.stat().st_mtime < time.time() - FORGOTTEN_S:
+                    shutil.rmtree(other, ignore_errors=True)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import io
+import os
 import random
+import tarfile
+import time
 from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -20,7 +24,7 @@ from activities.clients.evidence_store_s3 import S3EvidenceStore
 from activities.errors import AccessRefused, BadInput, ProviderBusy
 from activities.evidence_bundle import pack, unpack
 from activities.evidence_parts import Part, PartState, glob_safe, node_parts, unpacked_report
-from activities.evidence_spool import Spool
+from activities.evidence_spool import FORGOTTEN_S, Spool
 from activities.evidence_store import EvidenceStore, bundle_name, bundle_prefix
 from activities.settings import AwsSettings, EvidenceSettings
 
@@ -51,18 +55,12 @@ def test_a_bundle_that_would_be_too_large_keeps_the_ends_of_its_largest_parts(li
 
 
 def test_the_manifest_comes_first_so_that_the_beginning_of_a_bundle_tells_the_rest() -> None:
-    import io
-    import tarfile
-
     content = pack({}, [taken("a.txt", "a")], 10_000, 0)
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         assert archive.getnames() == ["manifest.json", "a.txt"]
 
 
 def test_a_part_that_was_changed_afterwards_is_named() -> None:
-    import io
-    import tarfile
-
     content = pack({}, [taken("a.txt", "a"), taken("b.txt", "b")], 10_000, 0)
     changed = io.BytesIO()
     with tarfile.open(fileobj=io.BytesIO(content)) as source, tarfile.open(fileobj=changed, mode="w:gz") as target:
@@ -91,6 +89,15 @@ def test_what_was_spooled_is_read_back_but_for_what_was_missing_or_is_broken(tmp
     assert (again["a.txt"].state, again["a.txt"].secrets, again["a.txt"].serials) == (PartState.TRUNCATED, 1, 2)
     spool.clear()
     assert Spool(tmp_path / "spool").parts() == {}
+
+
+def test_parts_whose_bundle_nobody_finished_are_not_kept_for_ever(tmp_path: Path) -> None:
+    for name in ("mine", "recent", "forgotten"):
+        Spool(tmp_path / name).keep(taken("a.txt", "a"))
+    month_ago = time.time() - FORGOTTEN_S - 1.0
+    os.utime(tmp_path / "forgotten", (month_ago, month_ago))
+    Spool(tmp_path / "mine").clear()
+    assert [file.name for file in tmp_path.iterdir()] == ["recent"]
 
 
 def test_names_of_bundles_are_safe_and_differ_by_token() -> None:
