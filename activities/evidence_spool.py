@@ -12,7 +12,6 @@ from pathlib import Path
 
 from activities.evidence_parts import Part
 
-
 FORGOTTEN_S = 30 * 86_400.0
 """Age of parts whose bundle no attempt finished. Hotspare default: long after anybody looks for them."""
 
