@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from activities.errors import HotspareError
-from activities.host_memory import HostFault, HostMemory, HostRecord, present_incident, remember
+from activities.host_memory import HostFault, HostMemory, HostRecord, remember
 from activities.node_messages import Examine
 from activities.node_words import evidence_of, weigh
 from activities.probing import ProbeAnswer
@@ -20,7 +20,7 @@ def weigh_with_past(memory: HostMemory, answer: ProbeAnswer, request: Examine, o
 
     Where host memory does not answer the node is diagnosed without a past, and the diagnosis says so.
     """
-    incident = present_incident()
+    incident = request.incident
     try:
         record = memory.recall(request.node.instance_id)
         past = _with_present(record, answer, request, overrides, incident)

@@ -13,7 +13,6 @@ from temporalio import activity
 
 from activities.errors import PreconditionFailed, ProviderBusy, as_application_error
 from activities.message import Message
-from activities.names import is_incident
 from checks.model import Action
 
 
@@ -194,10 +193,9 @@ class HostMemoryActivities:
         """Store a closed incident, then its effect on the host; both once."""
         with as_application_error():
             self._memory.save_incident(request.closed)
-            run = present_incident()
 
             def change(record: HostRecord) -> HostRecord:
-                return with_job(with_closed(record, request), run, request.job)
+                return with_job(with_closed(record, request), request.closed.run_id.partition("~")[0], request.job)
 
             return without_faults(remember(self._memory, request.closed.instance_id, change))
 
@@ -212,15 +210,6 @@ class HostMemoryActivities:
         """Replace the freezes of a cluster."""
         with as_application_error():
             self._memory.save_freezes(request.cluster, request.freezes)
-
-
-def present_incident() -> str:
-    """Name the run of the incident on whose behalf this activity runs; empty for a sweep, or where nobody asked for one."""
-    if not activity.in_activity():
-        return ""
-    info = activity.info()
-    of_incident = is_incident(info.workflow_id or "")
-    return f"{info.workflow_id}/{info.workflow_run_id}" if of_incident else ""
 
 
 def without_faults(record: HostRecord) -> HostRecord:

@@ -200,4 +200,10 @@ def _reset_answer(node: Node, answer: CommandResult, which: str) -> Disrupted:
 
 def _deep(request: DeepTest) -> Examine:
     """Return the deep look that goes with a deep test."""
-    return Examine(node=request.node, depth="deep", settling_s=request.settling_s, handled_until=request.handled_until)
+    return Examine(
+        node=request.node,
+        depth="deep",
+        settling_s=request.settling_s,
+        handled_until=request.handled_until,
+        incident=request.incident,
+    )

@@ -69,10 +69,12 @@ class Examine(Message):
 
     Within `settling_s` seconds after a boot, faults of link training are not counted. Kernel lines up to `handled_until` were
     dealt with before (by the last incident, or by a step of this one) and are history. `job` is the job on the node, if known.
+    `incident` names the run on whose behalf, the same after a reset from the UI; empty for a sweep.
     """
 
     node: Node
     job: str = ""
+    incident: str = ""
     depth: str = "quick"
     reports: list[Report] = []
     settling_s: float = 0.0
@@ -112,6 +114,7 @@ class DeepTest(Message):
     job: str = ""
     in_place_of: str = ""
     joins: bool = False
+    incident: str = ""
 
 
 class DeepTestResult(Message):

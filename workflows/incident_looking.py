@@ -100,7 +100,13 @@ async def look(incident: Incident, why: str) -> Examination:
     """Examine the node now. The reports are weighed with what is seen; what was dealt with before is history."""
     return await workflow.execute_activity_method(
         NodeActivities.examine,
-        Examine(node=incident.node, job=incident.known.job, reports=incident.read[:5], handled_until=incident.handled_until),
+        Examine(
+            node=incident.node,
+            job=incident.known.job,
+            incident=incident.tokens.run,
+            reports=incident.read[:5],
+            handled_until=incident.handled_until,
+        ),
         summary=f"{why}: probe {incident.node.name}",
         **options.EXAMINE,
     )

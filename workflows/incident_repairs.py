@@ -114,6 +114,7 @@ async def retest(incident: Incident, step: Step) -> None:
         handled_until=incident.handled_until,
         job=incident.known.job,
         in_place_of=incident.node.instance_id,
+        incident=incident.tokens.run,
     )
     verdict, because = Verdict.UNKNOWN, ["the re-test could not run"]
     try:

@@ -58,10 +58,7 @@ class FakeAccess:
         self._points.carry_out("start", self._machine.name, lambda: self._start(run_id, command))
 
     def poll(self, run_id: str) -> DetachedRun:
-        with self._lock:
-            self._machine.answer()
-            run = self._machine.runs.get(run_id)
-            return run.poll(run_id) if run else DetachedRun(run_id=run_id, known=False)
+        return self._points.carry_out("poll", self._machine.name, lambda: self._poll(run_id))
 
     def kill(self, run_id: str) -> None:
         self._points.carry_out("kill", self._machine.name, lambda: self._kill(run_id))
@@ -117,6 +114,12 @@ class FakeAccess:
         wrong = max((fault.wrong for fault in self._machine.faults), default=0)
         busbw = ONE_NODE_BUSBW_GBS * self._machine.share("intra")
         return FakeRun(all_reduce_text([self._machine.name], self._machine.gpus, busbw, wrong), 1 if wrong else 0)
+
+    def _poll(self, run_id: str) -> DetachedRun:
+        with self._lock:
+            self._machine.answer()
+            run = self._machine.runs.get(run_id)
+            return run.poll(run_id) if run else DetachedRun(run_id=run_id, known=False)
 
     def _kill(self, run_id: str) -> None:
         with self._lock:

@@ -64,6 +64,9 @@ class FakeEc2:
         self._points.carry_out("remove_tags", self._name(instance_id), remove)
 
     def console_output(self, instance_id: str, *, latest: bool = False) -> str:
+        return self._points.carry_out("console", self._name(instance_id), lambda: self._console(instance_id))
+
+    def _console(self, instance_id: str) -> str:
         with self._lock:
             return "\n".join(self._machine(instance_id).kernel_log)
 
@@ -130,15 +133,15 @@ class FakeEc2:
 class FakeInventory:
     """An `Inventory` over FakeFleet's EC2. It has one cluster and answers for it under any name."""
 
-    def __init__(self, ec2: FakeEc2, nodes: list[Node]) -> None:
-        self._ec2, self._nodes = ec2, nodes
+    def __init__(self, ec2: FakeEc2, nodes: list[Node], points: Points) -> None:
+        self._ec2, self._nodes, self._points = ec2, nodes, points
 
     def resolve(self, cluster: str, alias: str) -> Node:
         known = [KnownNode(node, (f"{node.host}.ec2.internal",)) for node in self.list(cluster)]
         return resolve_alias(known, alias, f"cluster {cluster or 'of FakeFleet'}")
 
     def list(self, cluster: str) -> list[Node]:
-        return [self._with_tags(node) for node in self._nodes]
+        return self._points.carry_out("inventory", "", lambda: [self._with_tags(node) for node in self._nodes])
 
     def _with_tags(self, node: Node) -> Node:
         tags = self._ec2.tags[node.instance_id]

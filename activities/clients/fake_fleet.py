@@ -74,13 +74,21 @@ class FakeFleet:
     """Machines `node-1`..`node-N`, `spare-1`.. and `head`, with a job on the nodes.
 
     Points that can be counted, held or made to fail: reboot, stop, start_instance, set_tags, remove_tags, describe, status,
-    boot_id, put, start, kill, run.<command> (run.probe, run.quarantine_write, ...), group.start, job.find, job.status, job.hold,
-    job.resume, memory.recall, memory.save, memory.freezes, page. Each takes a node name, a job name or nothing.
+    boot_id, put, start, poll, kill, run.<command> (run.probe, run.quarantine_write, ...), group.start, group.poll, group.kill,
+    job.find, job.status, job.hold, job.resume, inventory, console, memory.recall, memory.save, memory.intent, memory.incident,
+    memory.configuration, memory.freezes, memory.keep_freezes, page. Each takes a node name, a job name or nothing.
     """
 
-    def __init__(self, nodes: int = 4, spares: int = 1, instance_type: str = "p5.48xlarge", cluster: str = "lab") -> None:
+    def __init__(
+        self,
+        nodes: int = 4,
+        spares: int = 1,
+        instance_type: str = "p5.48xlarge",
+        cluster: str = "lab",
+        points: Points | None = None,
+    ) -> None:
         self.cluster, self.instance_type = cluster, instance_type
-        self.points = Points()
+        self.points = points or Points()
         self.clock = FakeClock(self.points)
         self.pages: list[Page] = []
         self._lock = threading.RLock()
@@ -89,7 +97,7 @@ class FakeFleet:
         self._nodes = [self._entry(position, name, role) for position, (name, role) in enumerate(roles.items())]
         self.machines = {name: FakeMachine(name) for name in roles}
         self.ec2 = FakeEc2(self.machines, self._nodes, self.points, self._lock, self._work_ended)
-        self.inventory = FakeInventory(self.ec2, self._nodes)
+        self.inventory = FakeInventory(self.ec2, self._nodes, self.points)
         self.memory = FakeMemory(self.points)
         self.job = FakeJob("train", workers, self.machines, self.points, self._lock, self.quarantined_at_head)
         self.group_runs: dict[str, FakeRun] = {}
@@ -97,6 +105,11 @@ class FakeFleet:
         self.parity_settings = ParitySettings()
         self.looks_per_run = 0
         self.looks_per_node_run = 0
+
+    @property
+    def entries(self) -> list[Node]:
+        """The nodes as they were at first."""
+        return list(self._nodes)
 
     def node(self, alias: str) -> Node:
         """Return the inventory entry behind an alias."""
@@ -144,15 +157,11 @@ class FakeFleet:
 
     def poll(self, run_id: str) -> DetachedRun:
         """`BurnInLauncher.poll`."""
-        with self._lock:
-            run = self.group_runs.get(run_id)
-            return run.poll(run_id) if run else DetachedRun(run_id=run_id, known=False)
+        return self.points.carry_out("group.poll", "", lambda: self._poll_group(run_id))
 
     def kill(self, run_id: str) -> None:
         """`BurnInLauncher.kill`."""
-        with self._lock:
-            if run := self.group_runs.get(run_id):
-                run.lose()
+        self.points.carry_out("group.kill", "", lambda: self._kill_group(run_id))
 
     def activities(self, gateway: WorkflowGateway, folder: Path) -> list[Callable[..., Any]]:
         """Return every activity over this fleet, ready for a worker. `folder` takes evidence and a stand-in for the archive."""
@@ -199,6 +208,16 @@ class FakeFleet:
                 return
             self.group_run_nodes.append(members)
             self.group_runs[run_id] = self._group_run(members)
+
+    def _poll_group(self, run_id: str) -> DetachedRun:
+        with self._lock:
+            run = self.group_runs.get(run_id)
+            return run.poll(run_id) if run else DetachedRun(run_id=run_id, known=False)
+
+    def _kill_group(self, run_id: str) -> None:
+        with self._lock:
+            if run := self.group_runs.get(run_id):
+                run.lose()
 
     def _group_run(self, members: list[str]) -> FakeRun:
         machines = [self.machines[name] for name in members]

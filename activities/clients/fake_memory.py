@@ -24,10 +24,7 @@ class FakeMemory:
         self._freezes: dict[str, list[Freeze]] = {}
 
     def note_intent(self, token: str, what: str) -> bool:
-        with self._lock:
-            new = token not in self._intents
-            self._intents.setdefault(token, time.monotonic())
-            return new
+        return self._points.carry_out("memory.intent", "", lambda: self._note_intent(token))
 
     def intent_age_s(self, token: str) -> float | None:
         with self._lock:
@@ -48,8 +45,7 @@ class FakeMemory:
             return [self._records[key] for key in sorted(self._records)]
 
     def save_incident(self, closed: ClosedIncident) -> None:
-        with self._lock:
-            self._incidents[closed.incident, closed.run_id] = closed
+        self._points.carry_out("memory.incident", closed.instance_id, lambda: self._save_incident(closed))
 
     def incidents(self, instance_id: str = "", limit: int = 100) -> list[ClosedIncident]:
         with self._lock:
@@ -61,13 +57,29 @@ class FakeMemory:
             return [self._configurations[one] for one in instance_ids if one in self._configurations]
 
     def save_configuration(self, seen: SeenConfiguration) -> None:
-        with self._lock:
-            self._configurations[seen.instance_id] = seen
+        self._points.carry_out("memory.configuration", seen.instance_id, lambda: self._save_configuration(seen))
 
     def freezes(self, cluster: str) -> list[Freeze]:
         return self._points.carry_out("memory.freezes", cluster, lambda: list(self._freezes.get(cluster, [])))
 
     def save_freezes(self, cluster: str, freezes: list[Freeze]) -> None:
+        self._points.carry_out("memory.keep_freezes", cluster, lambda: self._save_freezes(cluster, freezes))
+
+    def _note_intent(self, token: str) -> bool:
+        with self._lock:
+            new = token not in self._intents
+            self._intents.setdefault(token, time.monotonic())
+            return new
+
+    def _save_incident(self, closed: ClosedIncident) -> None:
+        with self._lock:
+            self._incidents[closed.incident, closed.run_id] = closed
+
+    def _save_configuration(self, seen: SeenConfiguration) -> None:
+        with self._lock:
+            self._configurations[seen.instance_id] = seen
+
+    def _save_freezes(self, cluster: str, freezes: list[Freeze]) -> None:
         with self._lock:
             self._freezes[cluster] = list(freezes)
 

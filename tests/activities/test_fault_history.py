@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from temporalio.testing import ActivityEnvironment
 
 from activities.briefing import BriefingActivities
 from activities.clients.fake_fleet import FakeFleet
@@ -38,6 +36,8 @@ GPU = GpuRef(index=3, uuid="GPU-3", pci="0000:1b:00", serial="1650")
 NO_OVERRIDES: dict[str, Override] = {}
 LOST = "[ 4900.000000] NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."
 
+INCIDENT = "incident/lab/i-001@run-1"
+
 
 @pytest.fixture(params=["fake", "sqlite"])
 def memory(request: pytest.FixtureRequest, tmp_path: Path) -> HostMemory:
@@ -54,20 +54,13 @@ def answer(*lines: str, boot: str = "boot-1", at: datetime = NOW) -> ProbeAnswer
 def looked(
     memory: HostMemory,
     lines: Sequence[str],
-    run: str = "run-1",
-    workflow: str = "incident/lab/i-001",
+    incident: str = INCIDENT,
     job: str = "",
     **more: object,
 ) -> Diagnosis:
-    """Weigh as the activity of a workflow does."""
-    request = Examine(node=NODE, job=job)
-    return surroundings(run, workflow).run(weigh_with_past, memory, answer(*lines, **more), request, NO_OVERRIDES)  # type: ignore[arg-type]
-
-
-def surroundings(run: str, workflow: str) -> ActivityEnvironment:
-    environment = ActivityEnvironment()
-    environment.info = replace(environment.info, workflow_id=workflow, workflow_run_id=run)
-    return environment
+    """Weigh as the activity of a workflow does; a sweep names no incident."""
+    request = Examine(node=NODE, job=job, incident=incident)
+    return weigh_with_past(memory, answer(*lines, **more), request, NO_OVERRIDES)  # type: ignore[arg-type]
 
 
 def faults(memory: HostMemory) -> list[HostFault]:
@@ -78,23 +71,23 @@ def test_a_fault_is_remembered_once_however_often_the_node_is_looked_at(memory: 
     for seconds in range(5):
         looked(memory, [LOST], at=NOW + timedelta(seconds=0.01 * seconds))
     [fault] = faults(memory)
-    assert (fault.code, fault.gpu_serial, fault.incident) == (79, "1650", "incident/lab/i-001/run-1")
+    assert (fault.code, fault.gpu_serial, fault.incident) == (79, "1650", INCIDENT)
     assert memory.recall(NODE.instance_id).version == 1
 
 
 def test_the_same_fault_in_a_later_incident_is_a_second_one(memory: HostMemory) -> None:
     first = looked(memory, [LOST])
     back = looked(memory, [LOST], boot="boot-2", at=NOW + timedelta(hours=2))
-    later = looked(memory, [LOST], boot="boot-3", at=NOW + timedelta(days=6), run="run-2")
+    later = looked(memory, [LOST], boot="boot-3", at=NOW + timedelta(days=6), incident="incident/lab/i-001@run-2")
     assert [found.action for found in (first, back, later)] == [Action.REBOOT_NODE, Action.REBOOT_NODE, Action.REPLACE_NODE]
     assert "second XID 79 on GPU serial 1650 in 6 days" in later.because[0]
 
 
 def test_a_sweep_that_saw_it_first_makes_it_no_second_fault(memory: HostMemory) -> None:
-    looked(memory, [LOST], workflow="sweep/lab")
+    looked(memory, [LOST], incident="")
     assert looked(memory, [LOST]).action is Action.REBOOT_NODE
     assert looked(memory, [LOST], boot="boot-2", at=NOW + timedelta(hours=1)).action is Action.REBOOT_NODE
-    assert {fault.incident for fault in faults(memory)} == {"incident/lab/i-001/run-1"}
+    assert {fault.incident for fault in faults(memory)} == {INCIDENT}
 
 
 def test_after_a_power_cycle_a_gpu_is_known_by_its_serial_alone(memory: HostMemory) -> None:
@@ -102,7 +95,7 @@ def test_after_a_power_cycle_a_gpu_is_known_by_its_serial_alone(memory: HostMemo
     moved = RungAttempt(rung=Action.POWER_CYCLE, at=NOW + timedelta(minutes=5), fault_class="gpu_lost")
     record = memory.recall(NODE.instance_id)
     memory.save(record.model_copy(update={"attempts": [moved]}))
-    looked(memory, [], boot="boot-2", at=NOW + timedelta(hours=3), run="run-2")
+    looked(memory, [], boot="boot-2", at=NOW + timedelta(hours=3), incident="incident/lab/i-001@run-2")
     assert [(fault.gpu_serial, fault.pci) for fault in faults(memory)] == [("1650", "")]
 
 
@@ -118,10 +111,9 @@ def test_a_memory_that_does_not_answer_leaves_a_diagnosis_that_says_so() -> None
 
 def test_the_job_of_an_incident_is_noted_when_it_closes(memory: HostMemory) -> None:
     looked(memory, [LOST])
-    environment = surroundings("run-1", "incident/lab/i-001")
     closed = ClosedIncident(
         incident="incident/lab/i-001",
-        run_id="run-1",
+        run_id=f"{INCIDENT}~2",
         cluster="lab",
         instance_id="i-001",
         opened_at=NOW,
@@ -129,7 +121,7 @@ def test_the_job_of_an_incident_is_noted_when_it_closes(memory: HostMemory) -> N
         fault_class="gpu_lost",
         outcome="resolved",
     )
-    answered = environment.run(HostMemoryActivities(memory).close_host_incident, CloseHostIncident(closed=closed, job="llama"))
+    answered = HostMemoryActivities(memory).close_host_incident(CloseHostIncident(closed=closed, job="llama"))
     assert [fault.job for fault in faults(memory)] == ["llama"]
     assert answered.faults == []
 
