@@ -25,6 +25,10 @@ with workflow.unsafe.imports_passed_through():
     from workflows.post import post
 
 
+RESTART_ONLY = (Action.RESTART_JOB, Action.RUN_DIAGNOSTICS)
+"""Actions after which the node stays in the job's node set: the burn-in before the restart says whether it may."""
+
+
 async def ask_alone(incident: Incident, step: Step) -> None:
     """Ask Cluster whether other nodes show the fault too. A keeper that does not answer holds up no recovery of a job."""
     ask = incident.ask(AskKind.ALONE)
@@ -149,7 +153,7 @@ async def tell_job(incident: Incident, step: Step) -> None:
     """Start the recovery of the job that holds the node, or join the one that runs."""
     if incident.known.job_running and not await may_disrupt(incident, f"the stop of {incident.known.job}"):
         return
-    restart_only = incident.known.opinion is not None and incident.known.opinion.action is Action.RESTART_JOB
+    restart_only = incident.known.opinion is not None and incident.known.opinion.action in RESTART_ONLY
     out = NodeOut(
         incident=incident.known.incident,
         instance_id=incident.node.instance_id,

@@ -138,6 +138,18 @@ def test_a_soft_reboot_comes_before_the_reboot_where_it_is_switched_on_and_never
     assert next_step(out(examination=gone, second_signal="EC2 says impaired"), soft).rung is Action.REBOOT_NODE
 
 
+def test_a_job_that_died_does_not_wait_for_a_persons_diagnostics() -> None:
+    again = opinion("unknown_code", Action.RUN_DIAGNOSTICS, 31)
+    assert next_step(facts(again, job="train"), ACTING).kind is StepKind.TELL_JOB
+    assert next_step(facts(again, job="train", job_told=True), ACTING).kind is StepKind.AWAIT_JOB
+    ended = next_step(facts(again, job="train", job_told=True, job_done=True, job_outcome="resumed at step 9"), ACTING)
+    assert (ended.kind, ended.outcome) == (StepKind.CLOSE, "escalated")
+    assert "diagnostics" in ended.page
+    runs = next_step(facts(again, job="train", job_running=True), ACTING)
+    assert (runs.kind, runs.outcome) == (StepKind.CLOSE, "escalated")
+    assert next_step(facts(again, job="train"), PolicySettings()).kind is StepKind.CLOSE
+
+
 def test_a_storm_disrupts_no_node() -> None:
     step = next_step(facts(storm="300 nodes show application"), ACTING)
     assert (step.kind, step.outcome) == (StepKind.CLOSE, "part of a storm")

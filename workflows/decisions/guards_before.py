@@ -114,6 +114,24 @@ def for_people(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | Non
     return page_and_close(facts, why, "escalated", *rungs.refused)
 
 
+def diagnostics(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    """Diagnostics are a person's. A job that died does not wait for them: the burn-in before its restart is a test too."""
+    assert facts.opinion
+    if facts.opinion.action is not Action.RUN_DIAGNOSTICS or facts.quarantined or rungs.left or facts.disrupted:
+        return None
+    mode = mode_of(Action.RESTART_JOB, policy, class_of(facts))
+    if facts.job and not facts.job_running and not facts.job_told and mode is not Mode.OBSERVE:
+        because = [
+            f"{facts.job} has died of it: restart it, gated by a burn-in; a person runs diagnostics",
+            *facts.opinion.because,
+        ]
+        return gate(Action.RESTART_JOB, facts, policy) or Step(kind=StepKind.TELL_JOB, because=because)
+    if facts.job_told and not facts.job_done:
+        return await_job(facts, policy)
+    why = f"{facts.opinion.fault_class}: run diagnostics on {facts.node.name}"
+    return page_and_close(facts, why, "escalated", *([facts.job_outcome] if facts.job_outcome else []))
+
+
 def restart_the_job(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     assert facts.opinion
     if facts.opinion.action not in JOB_ONLY or facts.quarantined:

@@ -27,6 +27,7 @@ RUNBOOK: tuple[Guard, ...] = (
     before.opted_out,
     before.part_of_a_storm,
     before.only_we_cannot_reach_it,
+    before.diagnostics,
     before.for_people,
     before.restart_the_job,
     before.at_the_jobs_boundary,
