@@ -7,6 +7,7 @@ Files are added to, never rewritten: a script that rewrote them with each change
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,7 @@ from workers.launch.ending import end_process
 from workflows.decisions.settings import Mode, PolicySettings
 
 HISTORIES = Path(__file__).parent / "histories"
+RELEASE = re.compile(r"\d+\.\d+\.\d+")
 
 ASKS = PolicySettings(mode=Mode.ACT, mode_by_rung={Action.REBOOT_NODE: Mode.APPROVE})
 
@@ -87,7 +89,7 @@ async def store(cluster: Healing, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or not RELEASE.fullmatch(sys.argv[1]):
         print(__doc__, file=sys.stderr)
         end_process(64)
     end_process(asyncio.run(record(sys.argv[1])))
