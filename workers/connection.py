@@ -72,10 +72,13 @@ def address() -> tuple[str, str]:
     return config.get("target_host") or "localhost:7233", config.get("namespace") or "default"
 
 
-async def connect(role: str = "cli", metrics_address: str = "", codec: CodecSettings | None = None) -> Client:
+async def connect(
+    role: str = "cli", metrics_address: str = "", codec: CodecSettings | None = None, *, at_first_use: bool = False
+) -> Client:
     """Connect as the `temporal` CLI would (TEMPORAL_* variables, temporal.toml), with the settings' encryption.
 
-    Raises TemporalAway, saying where it looked, and BadInput when the keys cannot be used.
+    With `at_first_use` no server need answer yet: each call fails until one does. Raises TemporalAway, saying where it looked,
+    and BadInput when the keys cannot be used.
     """
     plugin = PLUGIN
     if codec is not None and codec.enabled:
@@ -91,6 +94,7 @@ async def connect(role: str = "cli", metrics_address: str = "", codec: CodecSett
         return await Client.connect(
             **config,
             plugins=[plugin],
+            lazy=at_first_use,
             runtime=runtime(metrics_address),
             identity=f"hotspare-{role}@{socket.gethostname()}:{os.getpid()}",
         )

@@ -105,6 +105,25 @@ class WatcherSettings(Section):
     )
 
 
+class SpoolSettings(Section):
+    """Reports that watcher and intake keep on disk while Temporal does not answer."""
+
+    folder: Path = Field(Path("spool"), description="Folder of the reports that wait; made with mode 0700, its files with 0600")
+    max_reports: int = Field(
+        10_000, ge=1, description="Most reports kept by each process. Hotspare default: every class of fault on 500 nodes"
+    )
+    max_bytes: int = Field(
+        50_000_000, ge=10_000, description="Most bytes kept by each process. Hotspare default: a report is below 5 KB"
+    )
+    max_age_s: float = Field(
+        86_400.0,
+        gt=0,
+        description="A report that was last said longer ago is dropped and logged: sweeps have looked at the node by then. "
+        "Hotspare default: Temporal away for a night loses nothing",
+    )
+    retry_max_s: float = Field(10.0, gt=0, description="Longest wait before delivery is tried again. Hotspare default")
+
+
 DEFAULT_NODE_LABELS = ["instance_id", "node", "Hostname", "hostname", "instance"]
 """Labels that may name the node, first match wins. Source: labels of dcgm-exporter, node exporter and kube-prometheus."""
 

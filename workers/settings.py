@@ -35,6 +35,7 @@ from workers.sections import (
     CodecSettings,
     IntakeSettings,
     NameSettings,
+    SpoolSettings,
     TemporalSettings,
     WatcherSettings,
     WorkerSettings,
@@ -72,6 +73,7 @@ class Settings(Section):
     effects: EffectSettings = EffectSettings()
     intake: IntakeSettings = IntakeSettings()
     watcher: WatcherSettings = WatcherSettings()
+    spool: SpoolSettings = SpoolSettings()
     worker: WorkerSettings = WorkerSettings()
     temporal: TemporalSettings = TemporalSettings()
     codec: CodecSettings = CodecSettings()

@@ -21,6 +21,7 @@ from workers.intake.server import bind, serve_intake
 from workers.intake.token import TokenFile, write_token
 from workers.intake.unknown import UnknownNodePager
 from workers.sections import IntakeSettings
+from workers.spool import Spool
 
 
 class Door:
@@ -34,6 +35,7 @@ class Door:
         pager = UnknownNodePager("lab", self.pager, self.settings.unknown_page_again_s)
         self.delivery = Delivery("lab", self.inventory, self.gateway, self.gateway, pager, self.settings)
         self.token_file = token_file
+        self.spool: Spool | None = None
         self.url = ""
 
     async def post(self, body: Any, token: str | None = None, **more: Any) -> httpx.Response:
@@ -53,7 +55,7 @@ async def opened(door: Door) -> AsyncIterator[Door]:
     stop = asyncio.Event()
     up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     listening = bind(door.settings)
-    intake = Intake(door.delivery, TokenFile(door.token_file), door.settings)
+    intake = Intake(door.delivery, TokenFile(door.token_file), door.settings, door.spool)
     serving = asyncio.ensure_future(serve_intake(intake, listening, stop, up.set_result))
     try:
         door.url = await up

@@ -22,7 +22,7 @@ FILE = Path("/etc/x/hotspare.toml")
     ("text", "complaint"),
     [
         ("[policy.ladders]\ngpu_lsot = []", "policy.ladders.gpu_lsot: unknown fault class; did you mean gpu_lost?"),
-        ("[polcy]", "polcy: unknown key; did you mean policy?"),
+        ("[polcy]", "polcy: unknown key; did you mean policy"),
         ("[policy]\nmod = 'act'", "policy.mod: unknown key; did you mean mode"),
         ("[intake.mapping]\nnod = ['x']", "intake.mapping.nod: unknown key; did you mean node?"),
         ("[[inventory.nodes]]\ninstance_id='i'\nname='n'\nhots='h'", "inventory.nodes.0.hots: unknown key; did you mean host?"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +16,13 @@ from temporalio.client import Client
 
 from checks.catalog import read_overrides
 from workers.cli.common import ConfigOption, JsonOption, VerboseOption, answering, log_to_stderr, run_async
-from workers.connection import connect
+from workers.connection import TemporalAway, connect
 from workers.settings import Settings, load_settings
+
+logger = logging.getLogger(__name__)
+
+CONNECT_AGAIN_S = 2.0
+"""Seconds between tries to reach Temporal at the start. Hotspare default."""
 
 Process = Callable[[Settings, Client, asyncio.Event, "Announce"], Awaitable[None]]
 
@@ -89,13 +96,32 @@ def _roles(named: list[str] | None) -> list[str]:
 async def _worker(settings: Settings, client: Client, stop: asyncio.Event, announce: Announce, roles: Sequence[str] = ()) -> None:
     from workers.worker import Role, serve
 
+    # A worker takes no client that connects at first use.
+    connected = await _connected(settings, stop) if client.service_client.config.lazy else client
+    if connected is None:
+        return
     await serve(
         settings,
-        client,
+        connected,
         stop,
         [Role(name) for name in roles] or list(Role),
         ready=lambda queues: announce("worker", f"serving {', '.join(queues)} of cluster {settings.name}", queues=queues),
     )
+
+
+async def _connected(settings: Settings, stop: asyncio.Event) -> Client | None:
+    """Wait for Temporal, without which a worker cannot start; None when the process is to stop first."""
+    said = False
+    while not stop.is_set():
+        try:
+            return await connect("worker", settings.worker.metrics_address, settings.codec)
+        except TemporalAway as error:
+            if not said:
+                logger.warning("nothing is healed yet, what is reported is kept on disk: %s", error)
+            said = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), CONNECT_AGAIN_S)
+    return None
 
 
 async def _watcher(settings: Settings, client: Client, stop: asyncio.Event, announce: Announce) -> None:
@@ -105,18 +131,22 @@ async def _watcher(settings: Settings, client: Client, stop: asyncio.Event, anno
     wiring = Wiring(settings, client, "watcher")
     try:
         overrides = read_overrides(settings.checks.overrides)
-        watcher = Watcher(settings.name, wiring.inventory, wiring.access_to, wiring.gateway, settings.watcher, overrides)
+        watcher = Watcher(
+            settings.name, wiring.inventory, wiring.access_to, wiring.gateway, settings.watcher, overrides, settings.spool
+        )
         await watcher.run(stop, ready=lambda count: announce("watcher", f"following {count} nodes", nodes=count))
     finally:
         wiring.close()
 
 
 async def _intake(settings: Settings, client: Client, stop: asyncio.Event, announce: Announce) -> None:
+    from workers.forwarding import Forwarder, boot_over
     from workers.intake.app import Intake
     from workers.intake.delivery import Delivery
     from workers.intake.server import bind, serve_intake
     from workers.intake.token import TokenFile
     from workers.intake.unknown import TemporalObserver, UnknownNodePager
+    from workers.spool import Spool
     from workers.wiring import Wiring
 
     token = TokenFile(settings.intake.token_file)
@@ -126,9 +156,24 @@ async def _intake(settings: Settings, client: Client, stop: asyncio.Event, annou
     try:
         pager = UnknownNodePager(settings.name, wiring.notifier, settings.intake.unknown_page_again_s)
         observer = TemporalObserver(client)
-        delivery = Delivery(settings.name, wiring.inventory, wiring.gateway, observer, pager, settings.intake)
-        taking = Intake(delivery, token, settings.intake)
-        await serve_intake(taking, listening, stop, ready=lambda url: announce("intake", f"listening on {url}", url=url))
+        spool = Spool(settings.spool.folder / "intake", settings.spool)
+        delivery = Delivery(settings.name, wiring.inventory, wiring.gateway, observer, pager, settings.intake, spool=spool)
+        taking = Intake(delivery, token, settings.intake, spool)
+        forwarder = Forwarder(
+            settings.name,
+            spool,
+            wiring.gateway,
+            boot_over(wiring.access_to),
+            settings.spool.max_age_s,
+            settings.intake.confirm_timeout_s,
+            settings.spool.retry_max_s,
+        )
+        forwarding = asyncio.ensure_future(forwarder.run(stop))
+        try:
+            await serve_intake(taking, listening, stop, ready=lambda url: announce("intake", f"listening on {url}", url=url))
+        finally:
+            stop.set()
+            await forwarding
     finally:
         listening.close()
         wiring.close()
@@ -141,7 +186,8 @@ def _run(config: Path | None, as_json: bool, verbose: bool, parts: Sequence[Proc
 
 async def _serve(settings: Settings, parts: Sequence[Process], announce: Announce, role: str) -> None:
     """Run all parts until a signal comes or one of them ends; then end the others too."""
-    client = await connect(role, settings.worker.metrics_address, settings.codec)
+    # Faults are heard and kept while Temporal is away; a worker alone has nothing to do without it.
+    client = await connect(role, settings.worker.metrics_address, settings.codec, at_first_use=role != "worker")
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for wanted in (signal.SIGINT, signal.SIGTERM):

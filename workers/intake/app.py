@@ -1,7 +1,7 @@
 """The intake's HTTP surface: POST /v1/alertmanager, GET /healthz, GET /metrics.
 
-Answers 2xx only when the server has every report. 5xx makes Alertmanager send again; any 4xx loses the message, so it is given
-only for what no second try can mend.
+Answers 200 only when the server has every report, 202 when some are on disk because the server is away. 5xx makes Alertmanager
+send again; any 4xx loses the message, so it is given only for what no second try can mend.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import logging
 from dataclasses import asdict
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -22,6 +22,7 @@ from workers.intake.delivery import Delivery, Summary
 from workers.intake.proof import Proof, Refused
 from workers.intake.token import TokenFile
 from workers.sections import IntakeSettings
+from workers.spool import Spool
 
 logger = logging.getLogger(__name__)
 
@@ -29,13 +30,21 @@ logger = logging.getLogger(__name__)
 class Intake:
     """The handlers, and what they count."""
 
-    def __init__(self, delivery: Delivery, token: TokenFile, settings: IntakeSettings) -> None:
+    def __init__(self, delivery: Delivery, token: TokenFile, settings: IntakeSettings, spool: Spool | None = None) -> None:
         self._delivery = delivery
         self._proof = Proof(token, settings)
         self._settings = settings
+        self._spool = spool
         self._registry = CollectorRegistry()
         self._requests = Counter("hotspare_intake_requests", "Requests by answer", ["status"], registry=self._registry)
         self._alerts = Counter("hotspare_intake_alerts", "Alerts by what became of them", ["result"], registry=self._registry)
+        if spool is not None:
+            waiting = Gauge("hotspare_intake_held", "Alerts that wait on disk for Temporal", registry=self._registry)
+            waiting.set_function(lambda: spool.state.reports)
+            lost = Gauge(
+                "hotspare_intake_lost", "Alerts lost since the start because the disk had no more room", registry=self._registry
+            )
+            lost.set_function(lambda: spool.state.lost)
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
@@ -51,7 +60,7 @@ class Intake:
         """Take one webhook message."""
         try:
             summary = await self._take(request)
-            answer = JSONResponse(asdict(summary))
+            answer = JSONResponse(asdict(summary), 202 if summary.held else 200)
         except Refused as refused:
             logger.warning("a message from %s is refused with %d: %s", _sender(request), refused.status, refused.why)
             headers = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else None
@@ -97,13 +106,18 @@ class Intake:
 
     def _count(self, summary: Summary) -> None:
         self._alerts.labels("taken").inc(summary.taken)
+        self._alerts.labels("held").inc(summary.held)
         self._alerts.labels("repeated").inc(summary.repeated)
         self._alerts.labels("unknown_node").inc(len(summary.unknown_nodes))
         self._alerts.labels("unreadable").inc(len(summary.unreadable))
 
     async def healthz(self, _request: Request) -> Response:
-        """Say that the process answers. Temporal's absence is no reason to restart it."""
-        return JSONResponse({"status": "ok"})
+        """Say that the process answers, and what waits on disk. Temporal's absence is no reason to restart it."""
+        state = self._spool.state if self._spool else None
+        if state is None or not (state.reports or state.lost):
+            return JSONResponse({"status": "ok"})
+        status = "spool full" if state.full else "ok"
+        return JSONResponse({"status": status, "held": state.reports, "held_bytes": state.size, "lost": state.lost})
 
     async def metrics(self, _request: Request) -> Response:
         """Counters in Prometheus' text format."""

@@ -7,8 +7,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
-from activities.errors import BadInput, UnknownNode
+from activities.errors import BadInput, TransientError, UnknownNode
 from activities.incidents import Joined, StartIncident
 from activities.inventory import Inventory, Node
 from activities.node import Report
@@ -17,6 +18,7 @@ from workers.intake.unknown import Observer, UnknownNodePager
 from workers.repeats import Repeats
 from workers.reporting import TakesReports
 from workers.sections import IntakeSettings
+from workers.spool import Held, Spool
 
 UNKNOWN_KEPT_S = 10.0
 """Seconds for which a name stays unknown. Hotspare default: as long as an inventory answer is kept."""
@@ -26,9 +28,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Summary:
-    """The answer to one message."""
+    """The answer to one message. `held` alerts are on disk and not yet with Temporal."""
 
     taken: int = 0
+    held: int = 0
     repeated: int = 0
     truncated: int = 0
     incidents: list[str] = field(default_factory=list)
@@ -48,6 +51,7 @@ class Delivery:
         pager: UnknownNodePager,
         settings: IntakeSettings,
         clock: Callable[[], float] = time.monotonic,
+        spool: Spool | None = None,
     ) -> None:
         self._cluster = cluster
         self._inventory = inventory
@@ -57,10 +61,11 @@ class Delivery:
         self._settings = settings
         self._repeats = Repeats(settings.repeat_s, clock)
         self._clock = clock
+        self._spool = spool
         self._unknown: dict[str, tuple[float, str]] = {}
 
     async def deliver(self, message: Notification) -> Summary:
-        """Hand every readable alert on. Raises TransientError when Temporal or the inventory is away: send again."""
+        """Hand every readable alert on, to the disk where Temporal is away. Raises TransientError when neither has an alert."""
         summary = Summary(truncated=message.truncated)
         for bad in message.unreadable:
             logger.warning("alert %d of a message is left out: it %s", bad.index, bad.why)
@@ -79,13 +84,30 @@ class Delivery:
         if isinstance(node, str):
             await self._observe_unknown(alert, node, summary)
             return
-        joined, sent = await self._repeats.once(_key(node, alert.report), lambda: self._send(node, alert.report))
+        if self._spool is not None and self._spool.holds(node.instance_id):
+            await self._hold(self._spool, node, alert.report, summary)
+            return
+        try:
+            joined, sent = await self._repeats.once(_key(node, alert.report), lambda: self._send(node, alert.report))
+        except (TransientError, TimeoutError) as error:
+            if self._spool is None:
+                raise
+            logger.warning("%s: kept on disk until Temporal answers: %s", node.name, str(error) or "no confirmation in time")
+            await self._hold(self._spool, node, alert.report, summary)
+            return
         if sent:
             summary.taken += 1
         else:
             summary.repeated += 1
         if joined.workflow_id not in summary.incidents:
             summary.incidents.append(joined.workflow_id)
+
+    async def _hold(self, spool: Spool, node: Node, report: Report, summary: Summary) -> None:
+        """Return when the alert is on disk. Raises SpoolFailed, so that the sender keeps it."""
+        fault = f"xid:{report.xid}" if report.xid is not None else report.what
+        held = Held(identity=_key(node, report), node=node, report=report, fault=fault, held_at=datetime.now(UTC))
+        await asyncio.to_thread(spool.hold, held)
+        summary.held += 1
 
     async def _find(self, alias: str) -> Node | str:
         """The node, or why there is none. A flood of one unknown name asks the cloud provider once in a while."""

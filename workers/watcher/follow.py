@@ -14,7 +14,9 @@ from activities.node import Gpu, Report
 from activities.node_access import AccessTo, NodeAccess
 from checks.catalog import Machine, Override
 from checks.model import KernelEvent
+from workers.forwarding import Boot
 from workers.sections import WatcherSettings
+from workers.spool import Held
 from workers.watcher.cursors import CursorFile
 from workers.watcher.machine import machine_of, reservation, uptime_of
 from workers.watcher.node_log import Batch, NodeLog, Start
@@ -30,8 +32,8 @@ WHAT_LIMIT = 200
 PROGRESS_S = 30.0
 """Seconds between notes of progress through lines that say nothing. Hotspare default: after a crash so much is read again."""
 
-SendReport = Callable[[Node, Report], None]
-"""Hands a report over; returns when the server has it. Raises TransientError otherwise."""
+SendReport = Callable[[Held], None]
+"""Hands a report over; returns when the server has it, or the disk. Raises TransientError otherwise."""
 
 
 class Follower(threading.Thread):
@@ -50,7 +52,7 @@ class Follower(threading.Thread):
     ) -> None:
         super().__init__(name=f"watch-{node.name}", daemon=True)
         self.node = node
-        self.connected = False
+        self.boot: Boot | None = None
         self._access_to = access_to
         self._send = send
         self._cursors = cursors
@@ -60,6 +62,11 @@ class Follower(threading.Thread):
         self._clock = clock
         self._overrides = overrides or {}
         self._last_trouble = ""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the log is being read."""
+        return self.boot is not None
 
     def leave(self) -> None:
         """Stop following: the node is no longer in the inventory."""
@@ -77,7 +84,7 @@ class Follower(threading.Thread):
             except Exception:
                 # One node's trouble must not end the watch of this node for ever.
                 logger.exception("%s: following the kernel log failed; beginning again", self.node.name)
-            self.connected = False
+            self.boot = None
             if self._clock() - began > self._settings.reconnect_max_s:
                 wait = self._settings.reconnect_min_s
             if self._stop_all.wait(wait):
@@ -98,7 +105,7 @@ class Follower(threading.Thread):
         try:
             opened = self._open(access)
             self._last_trouble = ""
-            self.connected = True
+            self.boot = Boot(opened.boot_id)
             session = _Session(self.node, opened, self._send, self._settings, self._clock, self._keep)
             for line in access.follow_kernel_log():
                 session.take(line)
@@ -163,9 +170,19 @@ class _Session:
         self._keep(self._log)
 
     def _report(self, batch: Batch) -> bool:
-        report = report_of(batch, self._opened.boot_id, self._booted_at, self._opened.machine)
+        boot_id = self._opened.boot_id
+        report = report_of(batch, boot_id, self._booted_at, self._opened.machine)
         try:
-            self._send(self._node, report)
+            self._send(
+                Held(
+                    identity=f"{self._node.instance_id}|{report.key}",
+                    node=self._node,
+                    report=report,
+                    fault=batch.fault_class,
+                    held_at=datetime.now(UTC),
+                    boot_id=boot_id,
+                )
+            )
         except TransientError as error:
             self._failures += 1
             wait = min(self._settings.reconnect_min_s * 2**self._failures, self._settings.reconnect_max_s)
