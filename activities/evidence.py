@@ -335,7 +335,8 @@ def described(kept: StoredBundle, bundle: Bundle, remark: str = "") -> EvidenceB
     lost = [part for part in bundle.parts if part["state"] == PartState.MISSING]
     told = [f"{part['name']} ({part['why']})" for part in lost[:TOLD]]
     told += [f"{len(lost) - TOLD} more"] if len(lost) > TOLD else []
-    words = [f"{len(bundle.items)} of {len(bundle.parts)} parts", *([f"missing: {', '.join(told)}"] if told else [])]
+    applying = [part for part in bundle.parts if part["state"] != PartState.SKIPPED]
+    words = [f"{len(bundle.items)} of {len(applying)} parts", *([f"missing: {', '.join(told)}"] if told else [])]
     words += [remark] if remark else []
     return EvidenceBundle(
         uri=kept.uri,

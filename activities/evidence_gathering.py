@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 SILENT_TRIES = 2
 """Parts in a row that find no node before it is left alone. Hotspare default: the first may have met a broken connection."""
 
+ABSENT = ("no such command", "no such file")
+"""How the reason begins where there is nothing to read: a part that need not be there is then skipped, not missing."""
+
 LOOK_S = 0.2
 """Seconds between signs of life while something is waited for."""
 
@@ -54,7 +57,7 @@ class NodeReader:
             return Part(part.name, PartState.SKIPPED, self.source, why=part.skipped or self.no_nvml)
         taken = self.attempt(part.name, lambda limit_s: self._output(part, limit_s, limit), part.deadline_s, part.nvml)
         taken = replace(taken, what=_told(part.command))
-        if part.optional and "no such command" in taken.why:
+        if part.optional and taken.why.startswith(ABSENT):
             return replace(taken, state=PartState.SKIPPED)
         if len(taken.text) >= limit and part.unpack is None:
             return replace(taken, state=PartState.TRUNCATED, why=taken.why or f"the last {limit} characters")
