@@ -1,0 +1,301 @@
+"""One run of one story: a fleet, a Temporal server, workers that can be killed, and time that passes only when all is quiet.
+
+Nothing here waits for a time to pass. The server's clocks are turned when no workflow has anything left to do; only a stopped
+call is waited for in real time, until the server gives it up, which the shortened time-outs make a matter of seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.service import RPCError
+from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
+
+from activities import effects, names
+from activities.clients.fake_fleet import FakeFleet, activities_of
+from activities.clients.temporal_gateway import TemporalGateway
+from activities.incidents import StartIncident
+from activities.node import Report
+from tests.chaos.gateway import PointedGateway
+from tests.chaos.points import ChaosPoints, Disturbance, Kind, stands_still
+from tests.chaos.workers import WorkerLife
+from tests.workflows.healing import TUNED, at_once, temporal_cli
+from workers.connection import PLUGIN, runtime
+from workflows.cluster_messages import Overview
+from workflows.decide import DecideActivities
+from workflows.decisions.settings import ClusterSettings, Mode, PolicySettings
+from workflows.messages import IncidentReport
+
+MARGIN_S = 0.5
+"""Margin before the end of a shortened attempt in which it no longer acts."""
+
+LONGEST_STEP_S = 1800.0
+"""Longest turn of the clocks at once."""
+
+LIMBO_S = 4 * 86_400.0
+"""Skipped seconds after which a story that has not ended is in limbo: far above every deadline of ours together."""
+
+STILL_S = 0.05
+"""Seconds without a call after which it is worth to ask the server whether all is quiet. What it answers decides."""
+
+REAL_LIMIT_S = 240.0
+"""The same in real seconds, against a hang of the harness."""
+
+ASKS = ("asks a person", "unanswered", "page failed")
+"""Phases of the last line of an incident that waits for a person."""
+
+
+class Limbo(Exception):
+    """The story has not ended, and nothing would end it."""
+
+
+@dataclass
+class Arena:
+    """What a story plays in."""
+
+    fleet: FakeFleet
+    points: ChaosPoints
+    env: WorkflowEnvironment
+    folder: Path
+    short_attempts: bool = False
+    skipped_s: float = 0.0
+    _worker: WorkerLife | None = None
+    _step_s: float = 1.0
+    _progress: int = 0
+    _last: tuple[int, int] = (0, 0)
+    _reported: list[str] = field(default_factory=list)
+
+    @property
+    def client(self) -> Client:
+        """The test's own line to the server, which is never cut."""
+        return self.env.client
+
+    async def new_worker(self, number: int) -> None:
+        """Begin a worker with today's settings."""
+        self.points.worker = number
+        gateway = PointedGateway(TemporalGateway(self.client), self.points, number)
+        decide = DecideActivities(PolicySettings(mode=Mode.ACT), at_once(ClusterSettings()), self.fleet.cluster, attributes=False)
+        activities = [*self.fleet.activities(gateway, self.folder), *activities_of(decide)]
+        target = self.client.service_client.config.target_host
+        self._worker = WorkerLife(number, target, activities, short_attempts=self.short_attempts)
+        await self._worker.begin()
+
+    async def end(self) -> None:
+        """Stop the worker, and end what is still open: the next story has a fleet of its own."""
+        if self._worker is not None:
+            await self._worker.stop()
+        for key in _open(await self.views()):
+            with suppress(RPCError):
+                await self.client.get_workflow_handle(key).terminate("the story is over")
+
+    async def report(self, alias: str, **report: Any) -> None:
+        """Report a fault as a machine does."""
+        node = self.fleet.node(alias)
+        start = StartIncident(node=alias, cluster=self.fleet.cluster, report=Report(source="watcher", **report))
+        joined = await TemporalGateway(self.client).report_fault(start, node.instance_id)
+        self._reported.append(joined.workflow_id)
+
+    async def overview(self) -> Overview:
+        """Return the books of Cluster."""
+        handle = self.client.get_workflow_handle(names.cluster_id(self.fleet.cluster))
+        overview: Overview = await handle.query("overview", result_type=Overview)
+        return overview
+
+    async def ready(self) -> None:
+        """Wait until Cluster has recovered."""
+        await TemporalGateway(self.client).ensure_cluster(self.fleet.cluster)
+        while (await self.overview()).recovering:  # noqa: ASYNC110  (the server has no event to wait for)
+            await asyncio.sleep(0.01)
+
+    async def play(self) -> None:
+        """Go on until every workflow has ended or waits for a person. Raises Limbo when that never comes."""
+        until = time.monotonic() + REAL_LIMIT_S
+        while True:
+            await self._serve_disturbance()
+            if time.monotonic() > until:
+                raise Limbo(f"no end after {REAL_LIMIT_S:.0f} s: {', '.join(_open(await self.views()))}")
+            if time.monotonic() - self.points.last_call < STILL_S or self._stands_still():
+                await asyncio.sleep(0.02)
+                continue
+            views = await self.views()
+            if self._quiet(views):
+                if await self._all_ended(views):
+                    return
+                await self._turn_clocks(views)
+            else:
+                await asyncio.sleep(0.02)
+            if self.skipped_s > LIMBO_S:
+                raise Limbo(f"after {self.skipped_s / 3600:.0f} h: {', '.join(_open(views))}")
+
+    def _stands_still(self) -> bool:
+        disturbance = self.points.disturbance
+        return disturbance is not None and disturbance.stopped
+
+    async def views(self) -> dict[str, WorkflowExecutionDescription]:
+        """Describe every workflow of the story."""
+        known = sorted(self.points.workflows | set(self._reported) | {names.cluster_id(self.fleet.cluster)})
+        seen = {}
+        while known:
+            workflow_id = known.pop()
+            with suppress(RPCError):
+                seen[workflow_id] = await self.client.get_workflow_handle(workflow_id).describe()
+                children = [one.workflow_id for one in seen[workflow_id].raw_description.pending_children]
+                known += [child for child in children if child not in seen and child not in known]
+        return seen
+
+    async def _serve_disturbance(self) -> None:
+        """Kill the worker at a call that asks for it; let a stopped call go once another attempt has begun."""
+        disturbance = self.points.disturbance
+        if disturbance is None or not disturbance.stopped:
+            return
+        if disturbance.kind is not Kind.HANGS and not disturbance.killed:
+            assert self._worker is not None
+            disturbance.killed = True
+            number = self._worker.number
+            self.points.dead.add(number)
+            self._worker.kill()
+            await self.new_worker(number + 1)
+        if disturbance.taken_over or await self._given_up(disturbance):
+            disturbance.go()
+
+    async def _given_up(self, disturbance: Disturbance) -> bool:
+        """Whether the server waits no longer for the stopped attempt. Local activities are not the server's."""
+        victim = disturbance.victim
+        assert victim is not None
+        if disturbance.key.activity in ("post", "post_to_cluster"):
+            return False
+        try:
+            seen = await self.client.get_workflow_handle(victim.workflow_id, run_id=victim.run_id).describe()
+        except RPCError:
+            return True
+        pending = [one for one in seen.raw_description.pending_activities if one.activity_id == victim.activity_id]
+        return not pending
+
+    def _quiet(self, views: dict[str, WorkflowExecutionDescription]) -> bool:
+        """Whether nothing is left to do but to wait, seen twice with nothing done in between."""
+        busy = any(_busy(view) for view in views.values())
+        now = (sum(view.history_length for view in views.values()), len(self.points.made))
+        before, self._last = self._last, now
+        return not busy and now == before
+
+    async def _all_ended(self, views: dict[str, WorkflowExecutionDescription]) -> bool:
+        running = [key for key in _open(views) if not key.startswith("cluster/")]
+        return all([names.is_incident(key) and await self.waits_for_person(key) for key in running])
+
+    async def waits_for_person(self, incident: str) -> bool:
+        """Whether an incident waits for a word."""
+        handle = self.client.get_workflow_handle(incident)
+        story = await handle.query("story")
+        facts = await handle.query("facts")
+        return bool(story and story[-1]["phase"] in ASKS and facts and facts.get("asked_since"))
+
+    async def _turn_clocks(self, views: dict[str, WorkflowExecutionDescription]) -> None:
+        """Turn the clock of every open workflow by the same time: more with each turn that changes nothing."""
+        progress = len(self.points.made)
+        self._step_s = 1.0 if progress > self._progress else min(self._step_s * 4, LONGEST_STEP_S)
+        self._progress = progress
+        await asyncio.gather(*(self._turn(key) for key in _open(views)))
+        self.skipped_s += self._step_s
+
+    async def _turn(self, workflow_id: str) -> None:
+        with suppress(RPCError, RuntimeError, TimeoutError):  # it may end, or begin something, at this very moment
+            await asyncio.wait_for(self.env.fast_forward(self.client.get_workflow_handle(workflow_id), self._step_s), 2)
+
+    async def reports(self) -> dict[str, IncidentReport]:
+        """Results of the incidents that have ended, by workflow id."""
+        ended = {}
+        for key, view in (await self.views()).items():
+            if names.is_incident(key) and view.status is WorkflowExecutionStatus.COMPLETED:
+                ended[key] = await self.client.get_workflow_handle(key, result_type=IncidentReport).result()
+        return ended
+
+
+def _open(views: dict[str, WorkflowExecutionDescription]) -> list[str]:
+    return sorted(key for key, view in views.items() if view.status is WorkflowExecutionStatus.RUNNING)
+
+
+def _busy(view: WorkflowExecutionDescription) -> bool:
+    if view.status is not WorkflowExecutionStatus.RUNNING:
+        return False
+    raw = view.raw_description
+    if raw.HasField("pending_workflow_task") or any(not child.run_id for child in raw.pending_children):
+        return True
+    info = raw.workflow_extended_info
+    skips = info.HasField("time_skipping_info")
+    now = info.time_skipping_info.current_time.ToDatetime(UTC) if skips else datetime.now(UTC)
+    return any(
+        one.state != PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED or one.scheduled_time.ToDatetime(UTC) <= now
+        for one in raw.pending_activities
+    )
+
+
+@asynccontextmanager
+async def ground() -> AsyncIterator[WorkflowEnvironment]:
+    """A Temporal server on which one story after the other may be played."""
+    env = await WorkflowEnvironment.start_time_skipping_v2(
+        ts_config=TimeSkippingConfig(enabled=False),
+        dev_server_existing_path=temporal_cli(),
+        dev_server_extra_args=TUNED,
+        plugins=[PLUGIN],
+        runtime=runtime(),
+    )
+    async with env:
+        yield env
+
+
+@asynccontextmanager
+async def arena(
+    env: WorkflowEnvironment, folder: Path, *, spares: int, cluster: str = "lab", disturbance: Disturbance | None = None
+) -> AsyncIterator[Arena]:
+    """Bring up a fleet and a worker for one story on a server; leave nothing running there."""
+    points = ChaosPoints(lambda workflow_id: label_of(fleet, workflow_id), lambda node: name_of(fleet, node))
+    fleet = FakeFleet(nodes=4, spares=spares, cluster=cluster, points=points)
+    one = Arena(fleet, points, env, folder, short_attempts=stands_still(disturbance))
+    with _margin_for(disturbance):
+        try:
+            await one.new_worker(1)
+            await one.ready()
+            points.steps.clear()
+            points.disturbance = disturbance
+            yield one
+        finally:
+            if disturbance is not None:
+                disturbance.go()
+            await one.end()
+
+
+@contextmanager
+def _margin_for(disturbance: Disturbance | None) -> Iterator[None]:
+    """An attempt with a shorter time acts until nearer to its end."""
+    before = effects.ACT_MARGIN_S
+    effects.ACT_MARGIN_S = MARGIN_S if stands_still(disturbance) else before
+    try:
+        yield
+    finally:
+        effects.ACT_MARGIN_S = before
+
+
+def name_of(fleet: FakeFleet, node: str) -> str:
+    """The name that people use for a node, a job or a workflow."""
+    for entry in fleet.entries:
+        if node in (entry.instance_id, entry.name):
+            return entry.name
+    return label_of(fleet, node) if "/" in node else node
+
+
+def label_of(fleet: FakeFleet, workflow_id: str) -> str:
+    """The name of a workflow in a table: its kind and its node."""
+    kind, _, rest = workflow_id.partition("/")
+    key = rest.removeprefix(f"{fleet.cluster}/")
+    if kind in ("incident", "replace"):
+        return f"{kind} {name_of(fleet, key)}"
+    return kind if kind in ("cluster", "burn-in") else f"{kind} {key}"

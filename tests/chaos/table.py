@@ -1,0 +1,61 @@
+"""The matrix as Markdown: rows are steps, columns kinds of failure, cells how the story ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from tests.chaos.points import Kind, StepKey
+from tests.chaos.stories import ChaosStory
+
+
+class Cell(Protocol):
+    """What was seen of one case."""
+
+    @property
+    def end(self) -> str: ...
+
+    @property
+    def broken(self) -> tuple[str, ...]: ...
+
+
+Cells = Mapping[tuple[str, StepKey, Kind], Cell]
+
+
+def table_of(story: ChaosStory, steps: Iterable[StepKey], kinds: list[Kind], cells: Cells) -> str:
+    """One story's table."""
+    lines = [f"## XID {story.key}: {story.title}", ""]
+    lines.append(f"| step | {' | '.join(kind.value for kind in kinds)} |")
+    lines.append("|---" * (len(kinds) + 1) + "|")
+    for step in steps:
+        shown = [_shown(cells.get((story.key, step, kind))) for kind in kinds]
+        lines.append(f"| {step} | {' | '.join(shown)} |")
+    return "\n".join([*lines, ""])
+
+
+def _shown(cell: Cell | None) -> str:
+    if cell is None:
+        return "-"
+    return f"**BROKEN** {cell.end}" if cell.broken else cell.end
+
+
+HEAD = """# Kill-anywhere matrix
+
+Written by `make chaos`; do not edit. Each row is one call that a story of the demonstration makes to the outside, found by
+recording an undisturbed run; each column is what goes wrong at that call. A cell says how the story ended. Every cell passed one
+checker (`tests/chaos/checker.py`): each incident is resolved or with a person who was paged with the next command; each reboot,
+attachment and resume happened at most once, and each page under one key; no tag, lease or booking is left without an owner; and
+the job was resumed at most once, on nodes that had passed their burn-in and of which none is quarantined.
+
+A look changes nothing, so two columns do not apply to it (-). Looks at nodes that only stand by (the job's other nodes in a
+comparison), and parts of the evidence bundle that are read in the same way, are tried at one of them.
+
+"trains" means that the job runs again and steps; "job with a person" that it stays held and a person was told why. Nodes that
+are ill for good are quarantined for a person in every story and are not named in the cells.
+
+"""
+
+
+def page_of(stories: Iterable[ChaosStory], steps: dict[str, list[StepKey]], kinds: list[Kind], cells: Cells) -> str:
+    """The whole page."""
+    return HEAD + "\n".join(table_of(story, steps[story.key], kinds, cells) for story in stories)
