@@ -66,8 +66,22 @@ class HostRecord(Message):
     faults: list[HostFault] = []
 
 
+class Said(Message):
+    """What a person said to an incident: the word, who said it, when it was heard, and which step was asked about then."""
+
+    at: datetime
+    verb: str
+    by: str
+    reason: str = ""
+    step: str = ""
+
+
 class ClosedIncident(Message):
-    """A finished incident with its recorded decisions, for people and for replaying a changed policy."""
+    """A finished incident with its recorded decisions, for people and for replaying a changed policy.
+
+    `decisions` are the last ones, as `workflows.decisions.replayed` writes them; `decisions_made` counts those that came before
+    too. `said` has every word of a person, those that came too late to be acted on included.
+    """
 
     incident: str
     run_id: str
@@ -79,6 +93,8 @@ class ClosedIncident(Message):
     outcome: str
     summary: list[str] = []
     decisions: list[str] = []
+    decisions_made: int = 0
+    said: list[Said] = []
 
 
 class Freeze(Message):

@@ -5,7 +5,6 @@ Signal and update handlers only write here; the steps in `incident_steps` and `i
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +14,7 @@ from temporalio.workflow import ChildWorkflowHandle
 with workflow.unsafe.imports_passed_through():
     from activities import names
     from activities.briefing import Briefing
-    from activities.host_memory import HostRecord
+    from activities.host_memory import HostRecord, Said
     from activities.incidents import FailedBurnIn, JobResumed, StartIncident
     from activities.inventory import Node
     from activities.node import Report
@@ -24,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.cluster_messages import Ask, AskKind
     from workflows.cluster_talk import ClusterTalk
     from workflows.decisions.facts import Facts, Spare, Step, StepKind
+    from workflows.decisions.replayed import recorded, repeats
     from workflows.messages import Replacement, Word
     from workflows.operator_view import OperatorView
     from workflows.report_words import describe, report_key
@@ -31,6 +31,9 @@ with workflow.unsafe.imports_passed_through():
 
 REPORTS_SHOWN = 20
 """Different reports whose text is kept; further ones are counted. Hotspare default: history stays readable in a flood."""
+
+DECISIONS_KEPT = 20
+"""Decisions that are remembered of an incident, the last ones. Hotspare default: a whole incident has 10 to 15."""
 
 
 class Incident:
@@ -51,6 +54,7 @@ class Incident:
         self.codes: list[int] = []
         self.duplicates = 0
         self.words: list[tuple[str, Word]] = []
+        self.said: list[Said] = []
         self.job_resumed: JobResumed | None = None
         self.failed_burn_in: FailedBurnIn | None = None
         self.replacement: Replacement | None = None
@@ -58,6 +62,7 @@ class Incident:
         self.handled_until: datetime | None = None
         self.unwanted_spares: list[str] = []
         self.decisions: list[str] = []
+        self.decisions_made = 0
         self.lost_minutes: float | None = None
         self.fate = ""
         self.strike = False
@@ -127,12 +132,26 @@ class Incident:
             self.duplicates += 1
 
     def note_decision(self, step: Step) -> None:
-        """Keep the decision with its facts, for people and for trying a changed policy on it."""
-        facts = self.known.model_dump(
-            mode="json", exclude_defaults=True, exclude={"node", "record", "examination", "incident", "run", "cluster"}
-        )
-        answer = step.model_dump(mode="json", exclude_defaults=True)
-        self.decisions.append(json.dumps({"facts": facts, "step": answer}, separators=(",", ":")))
+        """Keep the decision with its facts, for people and for trying a changed policy on it. Of repeats the newest is kept."""
+        new = recorded(self.known, step)
+        if self.decisions and repeats(self.decisions[-1], new):
+            self.decisions[-1] = new
+            return
+        self.decisions_made += 1
+        self.decisions = [*self.decisions, new][-DECISIONS_KEPT:]
+
+    def take_word(self, verb: str, word: Word) -> None:
+        """Keep a person's word: acted on before the next step, and remembered with who said it and when."""
+        step = word.step or (self.facts.asked_rung if self.facts else "")
+        self.said.append(Said(at=workflow.now(), verb=verb, by=word.by, reason=word.reason, step=step))
+        self.words.append((verb, word))
+
+    def hear_cancel(self, reason: str) -> None:
+        """Remember who cancelled and why, where the canceller says so as `hotspare cancel` does; the Temporal UI does not."""
+        by, known, why = reason.partition(": ")
+        by, why = (by, why) if known else ("", reason)
+        self.said.append(Said(at=workflow.now(), verb="cancel", by=by, reason=why))
+        self.tell("cancel", reason or "whoever cancelled did not say who they are")
 
     def unless_in_circles(self, step: Step) -> Step:
         """Return the step, or a question to a person when it was taken before and has changed no fact."""

@@ -72,7 +72,9 @@ async def close_out(incident: Incident, step: Step) -> None:
         fault_class=opinion.fault_class if opinion else "",
         outcome=step.outcome,
         summary=[f"{line.at:%H:%M:%S} {line.phase}: {line.text}" for line in incident.view.lines][:40],
-        decisions=incident.decisions[-20:],
+        decisions=incident.decisions,
+        decisions_made=incident.decisions_made,
+        said=incident.said,
     )
     helped = None if not incident.known.disrupted else incident.known.retest is Verdict.OK
     seen = incident.known.examination

@@ -28,6 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import options
     from workflows.cluster_messages import Answer, SayHolding
     from workflows.decide import DecideActivities
+    from workflows.decisions.cancelling import cancel_plan
     from workflows.decisions.facts import Facts, Step, StepKind
     from workflows.failures import cause_of, stop_if_cancelled
     from workflows.incident import Incident
@@ -142,17 +143,15 @@ class RemediateNode:
         incident = self._incident
         if incident.facts is None:
             return
+        plan = cancel_plan(incident.known)
+        incident.hear_cancel(workflow.cancellation_reason() or "")
         await incident.talk.withdraw_all()
-        facts = incident.known
-        if facts.job_told and not facts.job_answered:
+        if plan.give_up_job:
             await steps.give_up_node(incident, Step(kind=StepKind.GIVE_UP_NODE, because=["the incident was cancelled"]))
-        left = "the node was in service all along"
-        if facts.quarantined and facts.fault_gone and not facts.disrupted:
+        if plan.lift_quarantine:
             await steps.lift_quarantine(incident)
-            left = "the quarantine was lifted: the fault no longer shows"
-        elif facts.quarantined:
-            left = "the node stays quarantined, for a person"
-        await closing.close_out(incident, Step(kind=StepKind.CLOSE, outcome="cancelled", because=["cancelled by a person", left]))
+        because = ["cancelled by a person", plan.node]
+        await closing.close_out(incident, Step(kind=StepKind.CLOSE, outcome="cancelled", because=because))
 
     def _report(self, outcome: str) -> IncidentReport:
         incident = self._incident
@@ -229,7 +228,7 @@ class RemediateNode:
         return self._heard("hand back", word)
 
     def _heard(self, verb: str, word: Word) -> str:
-        self._incident.words.append((verb, word))
+        self._incident.take_word(verb, word)
         return f"{verb}: heard; it takes effect before the next step"
 
     @workflow.query(description="The story so far")
