@@ -23,8 +23,8 @@ Views = Mapping[str, WorkflowExecutionDescription]
 
 FINE = (WorkflowExecutionStatus.RUNNING, WorkflowExecutionStatus.COMPLETED, WorkflowExecutionStatus.CONTINUED_AS_NEW)
 
-GOOD_ENDS = frozenset({"resolved", "escalated", "part of a storm", "nothing found"})
-"""Outcomes that an incident may have; which of them needs a page is checked below."""
+NEED_NOBODY = frozenset({"resolved", "nothing found", "part of a storm"})
+"""Outcomes after which nobody has to do anything; after every other one a person must have been told."""
 
 
 @dataclass
@@ -93,10 +93,8 @@ def _ends(arena: Arena, story: ChaosStory, reports: dict[str, IncidentReport], w
     if not reports and not waiting:
         found.append("no incident is left to show for the fault")
     for key, report in reports.items():
-        if report.outcome not in GOOD_ENDS:
-            found.append(f"{key} ended as {report.outcome!r}")
-        if report.outcome == "escalated" and not _told(arena, key):
-            found.append(f"{key} was escalated and nobody was told")
+        if report.outcome not in NEED_NOBODY and not _told(arena, key):
+            found.append(f"{key} ended as {report.outcome!r} and nobody was told")
     found += [f"{key} waits for a person whom nobody told" for key in waiting if not _told(arena, key)]
     job = arena.fleet.job
     if job.state is not JobState.RUNNING and not _told(arena):

@@ -86,7 +86,7 @@ async def run_case(env: WorkflowEnvironment, case: Case, cluster: str = "lab") -
         except Limbo as limbo:
             return Result(case, "LIMBO", (str(limbo),))
         except Exception:  # one cell that cannot be played must not hide the others
-            return Result(case, "ERROR", (traceback.format_exc()[-1500:],))
+            return Result(case, "ERROR", (" / ".join(traceback.format_exc().splitlines()[-3:]),))
     if not disturbance.reached:
         ending.broken.append("the step was never reached")
     return Result(case, ending.words, tuple(ending.broken))
@@ -132,24 +132,29 @@ def _case(plain: dict[str, object]) -> Case:
     return Case(str(plain["story"]), StepKey(**plain["step"]), Kind(plain["kind"]))  # type: ignore[arg-type]
 
 
-def play_all(cases: list[Case], jobs: int) -> list[Result]:
-    """Play the cases in `jobs` processes side by side."""
-    results = []
-    with tempfile.TemporaryDirectory() as folder:
-        parts = []
-        for number in range(jobs):
-            mine, out = Path(folder) / f"cases-{number}", Path(folder) / f"results-{number}"
-            mine.write_text("".join(json.dumps(_plain(case)) + "\n" for case in cases[number::jobs]))
-            command = [sys.executable, "-m", "tests.chaos.matrix", "--part", str(mine), str(out)]
-            parts.append((subprocess.Popen(command, cwd=TREE, env={**os.environ, "PYTHONPATH": str(TREE)}), out))
-        for process, out in parts:
-            process.wait()
-            for line in out.read_text().splitlines():
-                seen = json.loads(line)
-                results.append(Result(_case(seen["case"]), seen["end"], tuple(seen["broken"])))
-    done = {result.case for result in results}
-    results += [Result(case, "ERROR", ("its process ended",)) for case in cases if case not in done]
-    return results
+def play_all(cases: list[Case], jobs: int, folder: Path) -> list[Result]:
+    """Play the cases in `jobs` processes side by side, but those whose result lies in the folder already."""
+    known = _results_in(folder)
+    missing = [case for case in cases if case not in known]
+    parts = []
+    for number in range(jobs if missing else 0):
+        mine, out = folder / f"cases-{number}", folder / f"results-{os.getpid()}-{number}"
+        mine.write_text("".join(json.dumps(_plain(case)) + "\n" for case in missing[number::jobs]))
+        command = [sys.executable, "-m", "tests.chaos.matrix", "--part", str(mine), str(out)]
+        parts.append(subprocess.Popen(command, cwd=TREE, env={**os.environ, "PYTHONPATH": str(TREE)}))
+    for part in parts:
+        part.wait()
+    known = _results_in(folder)
+    return [known.get(case) or Result(case, "ERROR", ("its process ended",)) for case in cases]
+
+
+def _results_in(folder: Path) -> dict[Case, Result]:
+    known = {}
+    for out in sorted(folder.glob("results-*")):
+        for seen in map(json.loads, out.read_text().splitlines()):
+            result = Result(_case(seen["case"]), seen["end"], tuple(seen["broken"]))
+            known[result.case] = result
+    return known
 
 
 def main() -> int:
@@ -160,6 +165,7 @@ def main() -> int:
     parser.add_argument("--step", help="only steps whose text contains this")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2)))
     parser.add_argument("--write", type=Path)
+    parser.add_argument("--keep", type=Path, help="folder of results: what lies there is not played again")
     parser.add_argument("--part", type=Path, nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     logging.getLogger("temporalio").setLevel(logging.CRITICAL + 1)
@@ -172,7 +178,10 @@ def main() -> int:
     kinds = [Kind(kind) for kind in given.kind or list(Kind)]
     cases = [case for story in stories for case in cases_of(story, steps[story.key], kinds)]
     print(f"{len(cases)} cases: {', '.join(f'XID {key}: {len(found)} steps' for key, found in steps.items())}", flush=True)
-    results = play_all(cases, given.jobs)
+    with tempfile.TemporaryDirectory() as folder:
+        if given.keep:
+            given.keep.mkdir(parents=True, exist_ok=True)
+        results = play_all(cases, given.jobs, given.keep or Path(folder))
     cells = {(result.case.story, result.case.step, result.case.kind): result for result in results}
     for story in stories:
         print(table_of(story, steps[story.key], kinds, cells))

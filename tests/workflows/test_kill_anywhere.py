@@ -1,0 +1,50 @@
+"""One failure of each kind in each story of the demonstration, judged by the checker of the whole matrix (`make chaos`)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.chaos.arena import ground
+from tests.chaos.matrix import Case, run_case
+from tests.chaos.points import Kind, StepKey
+
+REBOOT = StepKey("incident node-2", "reboot_node", 1, "reboot", "node-2", 1)
+BOOT_LOOK = StepKey("incident node-2", "await_boot", 1, "boot_id", "node-2", 1)
+ATTACH = StepKey("replace node-3", "tag_node", 1, "set_tags", "spare-1", 1)
+SPARE_TEST = StepKey("replace node-3", "deep_test", 1, "start", "spare-1", 1)
+RESUME = StepKey("job train", "resume_job", 1, "job.resume", "train", 1)
+GROUP_TEST = StepKey("burn-in", "group_test", 1, "group.start", "", 1)
+QUARANTINE_SLOW = StepKey("incident node-4", "quarantine_node", 1, "set_tags", "node-4", 1)
+LETTER = StepKey("incident node-1", "join_job", 1, "gateway.join_job", "train", 1)
+
+SELECTION = (
+    Case("79", REBOOT, Kind.KILLED_BEFORE),
+    Case("79", REBOOT, Kind.KILLED_AFTER),
+    Case("79", REBOOT, Kind.ANSWER_LOST),
+    Case("79", BOOT_LOOK, Kind.FAILS_ONCE),
+    Case("79", RESUME, Kind.FAILS_FOR_GOOD),
+    Case("79", REBOOT, Kind.HANGS),
+    Case("64", ATTACH, Kind.KILLED_BEFORE),
+    Case("64", RESUME, Kind.KILLED_AFTER),
+    Case("64", ATTACH, Kind.ANSWER_LOST),
+    Case("64", SPARE_TEST, Kind.FAILS_ONCE),
+    Case("64", ATTACH, Kind.FAILS_FOR_GOOD),
+    Case("64", RESUME, Kind.HANGS),
+    Case("94", GROUP_TEST, Kind.KILLED_BEFORE),
+    Case("94", QUARANTINE_SLOW, Kind.KILLED_AFTER),
+    Case("94", RESUME, Kind.ANSWER_LOST),
+    Case("94", LETTER, Kind.FAILS_ONCE),
+    Case("94", QUARANTINE_SLOW, Kind.FAILS_FOR_GOOD),
+    Case("94", GROUP_TEST, Kind.HANGS),
+)
+
+
+@pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.value.replace(" ", "-").replace(",", ""))
+async def test_each_story_ends_well_or_with_a_person_whatever_goes_wrong_at_one_call(kind: Kind) -> None:
+    """The three stories are played side by side: most of their time they wait for the server to give a lost attempt up."""
+    async with ground() as one, ground() as two, ground() as three:
+        cases = [case for case in SELECTION if case.kind is kind]
+        results = await asyncio.gather(*(run_case(env, case) for env, case in zip((one, two, three), cases, strict=True)))
+    assert [f"{result.case}: {'; '.join(result.broken)}" for result in results if result.broken] == []
