@@ -27,9 +27,7 @@ CONFIGURATION = "configuration"
 _WORST_FIRST = (Verdict.CRITICAL, Verdict.UNKNOWN, Verdict.WARN, Verdict.OK)
 
 
-def weigh(
-    answer: ProbeAnswer, request: Examine, overrides: Mapping[str, Override], history: History | None = None
-) -> Diagnosis:
+def weigh(answer: ProbeAnswer, request: Examine, overrides: Mapping[str, Override], history: History | None = None) -> Diagnosis:
     """Diagnose what the probe saw together with what was reported and what was before, leaving out what was dealt with.
 
     `overrides` are the settings' own meanings of single codes.
