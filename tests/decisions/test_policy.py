@@ -150,6 +150,31 @@ def test_a_job_that_died_does_not_wait_for_a_persons_diagnostics() -> None:
     assert next_step(facts(again, job="train"), PolicySettings()).kind is StepKind.CLOSE
 
 
+def test_each_rung_has_its_deadline_and_a_switchs_code_its_own_ladder() -> None:
+    soft = PolicySettings(mode=Mode.ACT, soft_reboot=True)
+    assert next_step(out(), soft).deadline_s < next_step(out(), ACTING).deadline_s
+    own = PolicySettings(mode=Mode.ACT, ladders_by_code={"sxid:20034": [Action.POWER_CYCLE], "xid:79": [Action.REPLACE_NODE]})
+    assert next_step(out(opinion("fabric", Action.REBOOT_NODE, 20034)), own).rung is Action.POWER_CYCLE
+    assert next_step(out(), own).kind is StepKind.RETIRE
+
+
+def test_a_pool_and_a_class_may_have_modes_of_their_own() -> None:
+    careful = PolicySettings(
+        mode=Mode.ACT, pools={"p5.48xlarge": {"mode": "approve"}}, mode_by_class={"gpu_lost": {Action.REBOOT_NODE: Mode.ACT}}
+    )
+    assert next_step(out(), careful).kind is StepKind.DISRUPT
+    asked = next_step(out(opinion("reboot_needed", Action.REBOOT_NODE, 151)), careful)
+    assert (asked.kind, asked.rung) == (StepKind.ASK_PERSON, Action.REBOOT_NODE)
+    assert any(line.startswith("plan: REBOOT_NODE, and where it does not help POWER_CYCLE") for line in asked.because)
+
+
+def test_a_running_job_with_much_at_stake_is_stopped_only_with_approval() -> None:
+    dear = PolicySettings(mode=Mode.ACT, ask_above_gpu_hours=100)
+    runs = {"job": "train", "job_running": True}
+    assert next_step(out(gpu_hours_at_stake=340.0, **runs), dear).kind is StepKind.ASK_PERSON
+    assert next_step(out(gpu_hours_at_stake=34.0, **runs), dear).kind is StepKind.TELL_JOB
+
+
 def test_a_storm_disrupts_no_node() -> None:
     step = next_step(facts(storm="300 nodes show application"), ACTING)
     assert (step.kind, step.outcome) == (StepKind.CLOSE, "part of a storm")

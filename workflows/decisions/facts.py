@@ -38,6 +38,15 @@ class Spare(StrEnum):
     READY = "ready"
 
 
+class OtherHealers(Message):
+    """Who else repairs the node; whether they were asked to stand back, whether they do, and why they could not be told."""
+
+    found: list[str] = []
+    asked: bool = False
+    told: bool = False
+    refused: str = ""
+
+
 class Facts(Message):
     """The state of one incident. Absent evidence is None, never a default that looks like health.
 
@@ -96,6 +105,7 @@ class Facts(Message):
     asked_by_hand: bool = False
     asked_rung: str = ""
     asked_since: datetime | None = None
+    others: OtherHealers = OtherHealers()
 
 
 class StepKind(StrEnum):
@@ -110,6 +120,7 @@ class StepKind(StrEnum):
     COLLECT_EVIDENCE = "collect evidence"
     TELL_JOB = "tell the job"
     REPLACE = "replace"
+    STAND_BACK = "have others stand back"
     DISRUPT = "disrupt"
     RETEST = "re-test"
     BURN_IN = "burn in"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from checks.model import Action, Verdict
 from workflows.decisions.facts import Facts, Spare, Step, StepKind
 from workflows.decisions.gates import ask, gate, job_end, passes
-from workflows.decisions.ladder import Rungs
+from workflows.decisions.ladder import RESTARTS, Rungs
 from workflows.decisions.settings import PolicySettings
 
 
@@ -94,8 +94,19 @@ def next_rung(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None
     because = [*(facts.opinion.because if facts.opinion else []), *rungs.refused]
     if facts.job and not facts.job_answered:
         because.insert(0, why_in_place(facts, policy))
-    return gate(rung, facts, policy) or Step(
-        kind=StepKind.DISRUPT, rung=rung, because=because, deadline_s=policy.boot_deadline_s, settling_s=policy.settling_s
+    asked = gate(rung, facts, policy)
+    if asked is not None:
+        return asked
+    others = facts.others
+    if rung in RESTARTS and others.found and not others.told:
+        said = f"{' and '.join(others.found)} would replace a node that restarts: have it stand back before {rung.value}"
+        return Step(kind=StepKind.STAND_BACK, because=[said])
+    return Step(
+        kind=StepKind.DISRUPT,
+        rung=rung,
+        because=because,
+        deadline_s=policy.rung_deadlines_s.get(rung, policy.boot_deadline_s),
+        settling_s=policy.settling_s,
     )
 
 

@@ -14,6 +14,12 @@ from workflows.decisions.settings import Mode, PolicySettings
 DISRUPTIVE = (Action.RESET_GPU, Action.SOFT_REBOOT, Action.REBOOT_NODE, Action.POWER_CYCLE)
 """Rungs that work on the node in place."""
 
+RESTARTS = (Action.SOFT_REBOOT, Action.REBOOT_NODE, Action.POWER_CYCLE)
+"""Rungs during which the node is away: whoever else repairs it would take it for broken and replace it meanwhile."""
+
+FIRST_SXID = 10_000
+"""Smallest number of an SXid. Source: NVIDIA open kernel modules 595.45.04, table of NVSwitch errors."""
+
 
 @dataclass(frozen=True)
 class Rungs:
@@ -53,11 +59,16 @@ def _ladder(facts: Facts, policy: PolicySettings) -> list[Action]:
     opinion = facts.opinion
     if opinion is None:
         return []
-    by_code = policy.ladders_by_code.get(f"xid:{opinion.code}") if opinion.code is not None else None
+    by_code = policy.ladders_by_code.get(code_name(opinion.code)) if opinion.code is not None else None
     ladder = list(by_code if by_code is not None else policy.ladders.get(opinion.fault_class, []))
     if policy.soft_reboot and Action.REBOOT_NODE in ladder and Action.SOFT_REBOOT not in ladder:
         ladder.insert(ladder.index(Action.REBOOT_NODE), Action.SOFT_REBOOT)
     return ladder
+
+
+def code_name(code: int) -> str:
+    """Name a code as settings do. Codes of NVSwitches have five digits, those of GPUs at most three."""
+    return f"sxid:{code}" if code >= FIRST_SXID else f"xid:{code}"
 
 
 def _why_not(rung: Action, facts: Facts, policy: PolicySettings) -> str:
@@ -72,6 +83,8 @@ def _why_not(rung: Action, facts: Facts, policy: PolicySettings) -> str:
         return (
             f"not known to work on {facts.node.instance_type or 'this instance type'}; switch it on in policy.reset_capable_types"
         )
+    if rung in RESTARTS and facts.others.refused:
+        return f"{' and '.join(facts.others.found)} would replace the node meanwhile: {facts.others.refused}"
     if rung not in DISRUPTIVE:
         return ""
     return _over_budget(facts, policy) or _repeated(rung, facts, policy)

@@ -61,7 +61,7 @@ class PolicySettings(Section):
     )
     ladders: dict[str, list[Action]] = Field(DEFAULT_LADDERS, description="Rungs per fault class, first to last")
     ladders_by_code: dict[str, list[Action]] = Field(
-        {}, description='Rungs for single codes, such as "xid:79", over the fault class'
+        {}, description='Rungs for single codes, such as "xid:79" or "sxid:20034", over the fault class'
     )
     reset_capable_types: list[str] = Field([], description="Instance types on which a GPU reset is known to work")
     soft_reboot: bool = Field(False, description="Try a reboot over SSH before the EC2 reboot")
@@ -81,6 +81,11 @@ class PolicySettings(Section):
     )
     boot_deadline_s: float = Field(
         1800.0, description="From a reboot to a node that answers. Source: ParallelCluster gives up at 30 min"
+    )
+    rung_deadlines_s: dict[Action, float] = Field(
+        {Action.SOFT_REBOOT: 900.0},
+        description="The same for single rungs, over `boot_deadline_s`. Hotspare default: a reboot from inside that hangs is not "
+        "waited for as long as one by EC2",
     )
     settling_s: float = Field(
         120.0,
