@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,14 +12,19 @@ from temporalio.exceptions import ActivityError, ApplicationError
 with workflow.unsafe.imports_passed_through():
     from activities import names
     from activities.briefing import Briefing, BriefingActivities
+    from activities.errors import BadInput, UnknownNode
     from activities.incidents import IncidentActivities, OpenIncident, StartIncident
     from activities.inventory import ResolveNode
     from activities.node import Report
+    from activities.notify import NotifyActivities, Page
     from workflows import options
     from workflows.decide import bearings
-    from workflows.failures import cause_of
+    from workflows.failures import cause_of, kind_of
     from workflows.incident import Incident
     from workflows.messages import IncidentReport
+
+LOOK_UP_AGAIN = timedelta(minutes=5)
+"""Between looks for a node while inventory or host memory is away, each of them patient itself. Hotspare default."""
 
 
 def read_start(given: Any) -> tuple[StartIncident, str]:
@@ -49,7 +55,7 @@ async def identify(incident: Incident, start: StartIncident) -> IncidentReport |
     incident.ui_url = known.ui_url
     incident.talk.serve(incident.cluster)
     try:
-        briefing = await briefing_of(incident.cluster, start.node)
+        briefing = await _found(incident, start.node)
     except ActivityError as error:
         if workflow.info().workflow_id.startswith(names.unresolved_id(incident.cluster, "")):
             return IncidentReport(outcome="observed", node=start.node, story=[f"no node of ours: {cause_of(error)}"])
@@ -60,6 +66,38 @@ async def identify(incident: Incident, start: StartIncident) -> IncidentReport |
     incident.begin(briefing.node, briefing.record)
     incident.view.attributes(Cluster=incident.cluster, Node=briefing.node.name, Phase="opened")
     return None
+
+
+async def _found(incident: Incident, alias: str) -> Briefing:
+    """Find the node. Where inventory or host memory cannot be asked, a person is told, and they are asked until they answer."""
+    told = False
+    while True:
+        try:
+            return await briefing_of(incident.cluster, alias)
+        except ActivityError as error:
+            words = cause_of(error)
+            if kind_of(error) in (UnknownNode.__name__, BadInput.__name__):
+                raise
+        if not told:
+            incident.tell("asks a person", f"{alias} cannot be looked up: {words}")
+            await _page_not_looked_up(incident, alias, words)
+        told = True
+        await workflow.sleep(LOOK_UP_AGAIN, summary=f"before {alias} is looked up again")
+
+
+async def _page_not_looked_up(incident: Incident, alias: str, words: str) -> None:
+    page = Page(
+        key=f"{incident.tokens.run}/not looked up",
+        incident=workflow.info().workflow_id,
+        node=alias,
+        title=f"{alias}: reported, and cannot be looked up",
+        why=[f"inventory or host memory does not answer: {words}", "nothing was done; it is looked up again every few minutes"],
+        next_commands=["hotspare doctor"],
+    )
+    try:
+        await workflow.execute_activity_method(NotifyActivities.page, page, summary="page: not looked up", **options.PAGE)
+    except ActivityError as error:
+        incident.tell("page failed", cause_of(error))
 
 
 async def briefing_of(cluster: str, alias: str) -> Briefing:

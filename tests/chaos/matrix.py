@@ -133,9 +133,12 @@ def _case(plain: dict[str, object]) -> Case:
 
 
 def play_all(cases: list[Case], jobs: int, folder: Path) -> list[Result]:
-    """Play the cases in `jobs` processes side by side, but those whose result lies in the folder already."""
+    """Play the cases in `jobs` processes side by side, but those whose result lies in the folder already.
+
+    What changes something comes first.
+    """
     known = _results_in(folder)
-    missing = [case for case in cases if case not in known]
+    missing = sorted((case for case in cases if case not in known), key=lambda case: is_look(case.step.point))
     parts = []
     for number in range(jobs if missing else 0):
         mine, out = folder / f"cases-{number}", folder / f"results-{os.getpid()}-{number}"

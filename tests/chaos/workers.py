@@ -1,6 +1,7 @@
 """Workers that can be killed: each reaches the Temporal server over a line of its own, which is cut as a SIGKILL cuts it.
 
-The server then sees what it sees of a dead process: no poll, no heartbeat, no answer.
+The server then sees what it sees of a dead process: no poll, no heartbeat, no answer. Workflows run outside the sandbox here,
+which other tests prove them in: it costs more than the rest of a story, and a matrix plays a thousand.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RetryConfig
-from temporalio.worker import Worker
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activities import names
 from tests.chaos.short_attempts import ShortAttempts
 from tests.workflows.healing import QUEUES
-from workers.connection import PLUGIN, runtime
+from workers.connection import runtime
 from workflows.registry import WORKFLOWS
 
 
@@ -80,13 +82,17 @@ class WorkerLife:
         """Connect and serve."""
         await self._line.lay()
         client = await Client.connect(
-            self._line.address, plugins=[PLUGIN], runtime=runtime(), retry_config=RetryConfig(max_elapsed_time_millis=2000)
+            self._line.address,
+            data_converter=pydantic_data_converter,
+            runtime=runtime(),
+            retry_config=RetryConfig(max_elapsed_time_millis=2000),
         )
         self._workers = [
             Worker(
                 client,
                 task_queue=queue,
                 workflows=WORKFLOWS if queue == names.QUEUE_WORKFLOWS else [],
+                workflow_runner=UnsandboxedWorkflowRunner(),
                 activities=self._activities,
                 activity_executor=self._pool,
                 interceptors=self._interceptors,

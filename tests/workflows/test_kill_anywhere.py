@@ -48,3 +48,10 @@ async def test_each_story_ends_well_or_with_a_person_whatever_goes_wrong_at_one_
         cases = [case for case in SELECTION if case.kind is kind]
         results = await asyncio.gather(*(run_case(env, case) for env, case in zip((one, two, three), cases, strict=True)))
     assert [f"{result.case}: {'; '.join(result.broken)}" for result in results if result.broken] == []
+
+
+async def test_a_reported_node_that_cannot_be_looked_up_is_told_to_a_person_and_waits() -> None:
+    brief = StepKey("incident node-2", "brief", 1, "inventory", "", 1)
+    async with ground() as env:
+        result = await run_case(env, Case("79", brief, Kind.FAILS_FOR_GOOD))
+    assert result.broken == ()
