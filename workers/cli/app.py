@@ -10,6 +10,7 @@ from rich.console import Console
 
 from workers.cli import (
     burn_in,
+    cancel,
     codec,
     demo,
     diagnose,
@@ -45,6 +46,7 @@ SHOWN = (
     status,
     why,
     words,
+    cancel,
     burn_in,
     evidence,
     judge,

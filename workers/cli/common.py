@@ -20,9 +20,10 @@ from pydantic import BaseModel
 from rich.console import Console
 from temporalio.client import Client
 
-from activities.errors import BadInput, CapabilityMissing, FinalError, HotspareError, UnknownNode
+from activities.errors import BadInput, CapabilityMissing, HotspareError, UnknownNode
 from activities.inventory import Node
 from workers.connection import connect
+from workers.saying import Refused
 from workers.settings import Settings, load_settings
 from workers.wiring import Wiring
 
@@ -44,10 +45,6 @@ ConfigOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Answer with one JSON document on stdout.")]
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="The node by any name: instance id, node name, IP, host:port.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")]
-
-
-class Refused(FinalError):
-    """Hotspare heard it and does not do it; the message says why."""
 
 
 WIDTH_OF_FILES = 140

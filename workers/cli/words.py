@@ -1,19 +1,21 @@
-"""What a person says: approve, skip, escalate, take-over, hand-back, cancel to an incident; freeze, thaw to the cluster."""
+"""What a person says: approve, skip, escalate, take-over, hand-back to an incident; freeze, thaw to the cluster."""
 
 from __future__ import annotations
 
-import uuid
+import shlex
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
-from temporalio.service import RPCError, RPCStatusCode
 
 from activities.errors import BadInput
+from activities.inventory import Node
 from activities.message import Message
 from activities.names import cluster_id, incident_id
-from workers.cli.common import ConfigOption, Desk, JsonOption, NodeArgument, Refused, answering, desk, person, run_async
-from workers.connection import RPC_TIMEOUT, TemporalAway
+from workers.cli.common import ConfigOption, Desk, JsonOption, NodeArgument, answering, desk, person, run_async
+from workers.saying import say, update
+from workers.settings import Settings
 from workflows.cluster_messages import FreezeRequest, ThawRequest
 from workflows.decisions.cluster_entries import BREAKER
 from workflows.messages import Word
@@ -27,9 +29,6 @@ ScopeOption = Annotated[str, typer.Option("--scope", help='"cluster", "node:NODE
 KINDS = ("job", "pool", "zone", "rack", "placement-group", "domain")
 """What a freeze can be for besides the cluster and one node; "domain" is any zone, rack or placement group of that name."""
 
-TRIES = 3
-"""Times that a word is said with the same id. Measured: one of 171 updates to a busy cluster failed or took over 30 s."""
-
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
@@ -38,7 +37,6 @@ def add_to(app: typer.Typer) -> None:
     app.command()(escalate)
     app.command(name="take-over")(take_over)
     app.command(name="hand-back")(hand_back)
-    app.command()(cancel)
     app.command()(freeze)
     app.command()(thaw)
 
@@ -63,31 +61,28 @@ def escalate(node: NodeArgument, reason: ReasonOption = "", config: ConfigOption
 
 
 def take_over(node: NodeArgument, reason: ReasonOption = "", config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Own NODE yourself: its quarantine stays, the incident waits for hand-back."""
-    _say("take_over", node, reason, "", config, as_json)
+    """Own NODE yourself: its quarantine stays, the incident waits for hand-back. Says what to type next."""
+    _say("take-over", node, reason, "", config, as_json, after_take_over)
+
+
+def after_take_over(node: Node, settings: Settings) -> list[tuple[str, str]]:
+    """The commands that a person who owns a node types next, each with what it is for."""
+    ssh = ["ssh", "-F", str(settings.access.ssh_config), node.host or node.ip or node.name]
+    log = f"{node.name}.log"
+    return [
+        (shlex.join(ssh), "log in; after XID 79, 119 or 120 nothing that opens NVML helps before a reboot"),
+        (f"{shlex.join([*ssh, 'dmesg'])} > {log} && hotspare diagnose {log}", "what its kernel log says is wrong"),
+        (f"hotspare evidence {node.name}", "what was saved before anything was done; --take takes a new bundle"),
+        (f"hotspare why {node.name}", "what was done so far, and why"),
+        (f"hotspare burn-in {node.name}", "the all-reduce over its own GPUs, once it is idle"),
+        (f"hotspare hand-back {node.name}", "have it examined again, and the incident go on"),
+        (f"hotspare cancel {node.name} --dry-run", "or see what the end of the incident would leave"),
+    ]
 
 
 def hand_back(node: NodeArgument, reason: ReasonOption = "", config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Give NODE back to the healer, which examines it again and goes on."""
-    _say("hand_back", node, reason, "", config, as_json)
-
-
-def cancel(node: NodeArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Stop NODE's incident: what is ours and safe to undo is undone, then it ends."""
-    with answering(as_json) as answer:
-
-        async def stop() -> None:
-            async with desk(config) as at:
-                found = await at.resolve(node)
-                workflow_id = incident_id(at.settings.name, found.instance_id)
-                try:
-                    await at.client.get_workflow_handle(workflow_id).cancel(rpc_timeout=RPC_TIMEOUT)
-                except RPCError as error:
-                    raise _explained(error, f"no incident of {found.name} is open") from error
-                answer.document({"node": found, "incident": workflow_id, "word": "cancel"})
-                answer.say(f"{found.name}: told {workflow_id} to stop; watch it: hotspare why {found.name}")
-
-        run_async(stop())
+    _say("hand-back", node, reason, "", config, as_json)
 
 
 def freeze(
@@ -125,17 +120,29 @@ def thaw(scope: ScopeOption = "cluster", config: ConfigOption = None, as_json: J
         run_async(tell())
 
 
-def _say(verb: str, node: str, reason: str, step: str, config: Any, as_json: bool) -> None:
+def _say(
+    word: str,
+    node: str,
+    reason: str,
+    step: str,
+    config: Path | None,
+    as_json: bool,
+    then: Callable[[Node, Settings], list[tuple[str, str]]] = lambda node, settings: [],
+) -> None:
     with answering(as_json) as answer:
 
         async def tell() -> None:
             async with desk(config) as at:
                 found = await at.resolve(node)
                 workflow_id = incident_id(at.settings.name, found.instance_id)
-                word = Word(by=person(), reason=reason, step=step)
-                said = await update(at.client, workflow_id, verb, word, f"no incident of {found.name} is open")
-                answer.document({"node": found, "incident": workflow_id, "word": verb, "answer": said})
-                answer.say(f"{found.name}: {verb.replace('_', ' ')}{f' {step}' if step else ''}: {said or 'heard'}")
+                by = Word(by=person(), reason=reason, step=step)
+                said = await say(at.client, workflow_id, word, by, f"no incident of {found.name} is open")
+                more = then(found, at.settings)
+                document = {"node": found, "incident": workflow_id, "word": word, "answer": said}
+                answer.document({**document, "next": [command for command, _ in more]} if more else document)
+                answer.say(f"{found.name}: {said}")
+                for command, purpose in more:
+                    answer.say(f"  {command}\n      {purpose}")
 
         run_async(tell())
 
@@ -154,28 +161,3 @@ async def _scope(at: Desk, scope: str) -> str:
 async def _to_cluster(at: Desk, verb: str, request: Message) -> Any:
     await at.wiring.gateway.ensure_cluster(at.settings.name)
     return await update(at.client, cluster_id(at.settings.name), verb, request, "the cluster's keeper does not run")
-
-
-async def update(client: Client, workflow_id: str, verb: str, message: Message, not_open: str) -> Any:
-    """Say something to a workflow and return its answer. Said again with the same id when no answer comes, so it counts once."""
-    handle = client.get_workflow_handle(workflow_id)
-    update_id = str(uuid.uuid4())
-    for left in reversed(range(TRIES)):
-        try:
-            return await handle.execute_update(verb, message, id=update_id, rpc_timeout=RPC_TIMEOUT)
-        except WorkflowUpdateFailedError as error:
-            raise Refused(f"{verb.replace('_', ' ')} was refused: {error.cause}") from error
-        except (WorkflowUpdateRPCTimeoutOrCancelledError, RPCError) as error:
-            if isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND:
-                raise _explained(error, not_open) from error
-            if not left:
-                raise TemporalAway(
-                    f"{workflow_id} gave no answer to {verb.replace('_', ' ')}; is a worker running? start one: hotspare worker"
-                ) from error
-    raise AssertionError("unreachable")
-
-
-def _explained(error: RPCError, not_open: str) -> Exception:
-    if error.status == RPCStatusCode.NOT_FOUND:
-        return Refused(f"{not_open}; see: hotspare status")
-    return TemporalAway(f"Temporal did not take it: {error.message}; try again")
