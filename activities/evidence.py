@@ -30,7 +30,7 @@ from activities.evidence_store import EvidenceStore, StoredBundle, bundle_name
 from activities.host_memory import HostMemory, HostRecord
 from activities.jobs.protocol import JobAdapter, JobStatus
 from activities.node_access import AccessTo, NodeAccess
-from activities.node_messages import CollectEvidence, EvidenceBundle
+from activities.node_messages import CollectEvidence, EvidenceBundle, Gpu, Opinion
 from activities.node_words import LINE_LIMIT
 from activities.probing import Probe, ProbeAnswer, ProbeCrashed, ProbeWish
 from activities.settings import AccessSettings, EvidenceSettings, StoreSettings
@@ -301,7 +301,7 @@ class EvidenceCollector:
                 incident=request.incident,
                 at=taking.began,
                 opened_at=request.opened_at,
-                opinion=request.opinion,
+                opinion=request.opinion or _seen_by_probe(answer),
                 reports=request.reports,
                 findings=[f"{finding.check}: {finding.verdict.value}: {finding.summary}" for finding in findings],
                 fault_lines=lines,
@@ -345,6 +345,21 @@ def described(kept: StoredBundle, bundle: Bundle, remark: str = "") -> EvidenceB
         items=bundle.items,
         missing=[line[:LINE_LIMIT] for line in [*bundle.missing, *([remark] if remark else [])]],
         summary="; ".join(words)[: 2 * LINE_LIMIT],
+    )
+
+
+def _seen_by_probe(answer: ProbeAnswer | None) -> Opinion | None:
+    """The probe's own diagnosis, for a bundle that is taken outside of an incident."""
+    if answer is None or answer.diagnosis.fault_class == "none":
+        return None
+    seen, gpu = answer.diagnosis, answer.diagnosis.gpu
+    return Opinion(
+        fault_class=seen.fault_class,
+        action=seen.action,
+        confidence=seen.confidence,
+        because=list(seen.because),
+        code=seen.code,
+        gpu=Gpu(index=gpu.index, uuid=gpu.uuid, pci=gpu.pci) if gpu is not None else Gpu(),
     )
 
 

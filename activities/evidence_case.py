@@ -96,8 +96,8 @@ def _instance(facts: CaseFacts) -> list[str]:
         "Instance id": node.instance_id,
         "Type": node.instance_type or (view.instance_type if view else ""),
         "Availability Zone": node.zone or (view.zone if view else ""),
-        "Capacity reservation": view.capacity_reservation if view else "",
-        "Placement group": view.placement_group if view else "",
+        "Capacity reservation": (view.capacity_reservation or "none, says EC2") if view else "",
+        "Placement group": (view.placement_group or "none, says EC2") if view else "",
         "Image": view.image_id if view else "",
         "State": view.state if view else node.state,
         "NVIDIA driver": facts.driver,
@@ -143,6 +143,8 @@ def _tried(facts: CaseFacts) -> list[str]:
     ]
     if facts.strikes:
         lines.append(f"{facts.strikes} incident{'s' if facts.strikes > 1 else ''} of this host ended without a cure before")
+    if not lines and facts.opened_at is None:
+        return ["no repair of this host is on record"]
     return lines or ["Nothing yet: the node was taken out of service, and this evidence was saved before any reset or reboot."]
 
 

@@ -9,39 +9,16 @@ import hashlib
 import hmac
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-REDACTED = "[redacted]"
+from activities.evidence_labels import LABEL_WORDS, NOT_YET, QUOTE_OR_NOT, REDACTED, without_named
 
 SERIAL_LENGTH = 8
 """Fewest characters of a board's serial number. Hotspare default: NVIDIA's have 13 digits, and "Serial: 8250" is a UART."""
 
 CHUNK = 1 << 18
 """Characters looked at in one go. Hotspare default: some milliseconds, after which other threads get their turn."""
-
-_LABEL = (
-    r"(?:password|passwd|passphrase|secret|token(?!s\b|iz)|api[_-]?key|access[_-]?key|private[_-]?key|credential|auth[_-]?key"
-    r"|x-amz-signature|x-amz-security-token|(?<=[?&])sig(?==))"
-)
-_VALUE_OF_SECRET = r"(?![\"']?\[redacted\])(?:(\")[^\"]*\"?|(')[^']*'?|([^\s\"',;&}\])]+))"
-"""A value, quoted or not; what was taken out before is none."""
-
-_LABELLED = re.compile(
-    rf"(?i)((?<![A-Za-z0-9])[\w.-]{{0,40}}?{_LABEL}[\w-]{{0,40}}[\"']?[ \t]{{0,8}}[=:][ \t]{{0,8}})"
-    rf"{_VALUE_OF_SECRET}"
-)
-_OPTION = re.compile(rf"(?i)((?<![\w-])--?[\w-]{{0,40}}?{_LABEL}[\w-]{{0,40}}[ \t]+)(?!-){_VALUE_OF_SECRET}")
-_SHORT_NUMBER = re.compile(r"\d{1,7}\Z")
-
-
-def _labelled(found: re.Match[str]) -> str:
-    """A counter of tokens is no secret, a password of digits is. Quotes stay, so that JSON stays JSON."""
-    label, double, single, bare = found.groups()
-    if bare and "token" in label.lower() and _SHORT_NUMBER.match(bare):
-        return found.group(0)
-    quote = double or single or ""
-    return f"{label}{quote}{REDACTED}{quote}"
 
 
 @dataclass(frozen=True)
@@ -50,14 +27,10 @@ class Rule:
 
     words: tuple[str, ...]
     pattern: re.Pattern[str]
-    instead: str | Callable[[re.Match[str]], str]
+    instead: str
 
 
 _AWS_KEY_IDS = ("akia", "asia", "abia", "acca")
-_LABEL_WORDS = (
-    *("passw", "passphrase", "secret", "token", "credential", "x-amz-signature", "sig="),
-    *(f"{what}{joint}key" for what in ("api", "access", "private", "auth") for joint in ("", "_", "-")),
-)
 
 RULES = (
     Rule(
@@ -70,7 +43,9 @@ RULES = (
     Rule(_AWS_KEY_IDS, re.compile(r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b"), REDACTED),
     Rule(
         ("authorization", "cookie"),
-        re.compile(r"(?i)((?:authorization|cookie)[\"']?[ \t]{0,8}[=:][ \t]{0,8}[\"']?)(?![ \t]*\[redacted\])[^\"'\r\n]+"),
+        re.compile(
+            rf"(?i)((?:authorization|cookie){QUOTE_OR_NOT}[ \t]{{0,8}}+[=:][ \t]{{0,8}}+{QUOTE_OR_NOT}){NOT_YET}[^\"'\r\n\\]+"
+        ),
         rf"\1{REDACTED}",
     ),
     Rule(("bearer",), re.compile(r"(?i)\b(bearer[ \t]+)[A-Za-z0-9._~+/=-]{8,}"), rf"\1{REDACTED}"),
@@ -99,12 +74,10 @@ RULES = (
     Rule(("mysql",), re.compile(r"(\bmysql\w*\b.*?\s-p)(?!\[redacted\])\S+"), rf"\1{REDACTED}"),
     Rule(("docker", "podman"), re.compile(r"(\blogin\b.*?\s-p[ \t]+)(?!\[redacted\])\S+"), rf"\1{REDACTED}"),
     Rule(("login",), re.compile(r"(?i)(\blogin[ \t]+\S+[ \t]+password[ \t]+)(?!\[redacted\])\S+"), rf"\1{REDACTED}"),
-    Rule(_LABEL_WORDS, _LABELLED, _labelled),
-    Rule(_LABEL_WORDS, _OPTION, _labelled),
 )
 """In their order: whole headers before single labels, an AWS secret before the key id that gives it away."""
 
-_WORDS = tuple(dict.fromkeys(word for rule in RULES for word in rule.words))
+_WORDS = tuple(dict.fromkeys([*LABEL_WORDS, *(word for rule in RULES for word in rule.words)]))
 
 _KEY_NAME = r"[A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----"
 _KEY = re.compile(rf"-----BEGIN {_KEY_NAME}(?:.{{0,16384}}?-----END {_KEY_NAME}|.{{0,4096}})", re.DOTALL)
@@ -189,11 +162,13 @@ def _clean_line(line: str, counts: Counter[str]) -> str:
     lowered = line.lower()
     if not any(map(lowered.__contains__, _WORDS)):
         return line
+    before = line.count(REDACTED)
     for rule in RULES:
         if any(map(lowered.__contains__, rule.words)):
-            before = line.count(REDACTED)
             line = rule.pattern.sub(rule.instead, line)
-            counts["secret"] += max(0, line.count(REDACTED) - before)
+    if any(map(lowered.__contains__, LABEL_WORDS)):
+        line = without_named(line)
+    counts["secret"] += max(0, line.count(REDACTED) - before)
     return line
 
 

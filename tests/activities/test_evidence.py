@@ -304,7 +304,7 @@ def test_the_text_for_a_support_case_has_what_aws_asks_for(fleet: FakeFleet, col
         f"p5.48xlarge {node.instance_id}: XID 79",
         f"Instance id: {node.instance_id}",
         "Availability Zone: us-east-1a",
-        "Capacity reservation: not known",
+        "Capacity reservation: none, says EC2",
         "First report: 2026-05-05 00:59:30Z",
         "Incident opened: 2026-05-05 01:00:00Z",
         "GPU has fallen off the bus",
@@ -316,6 +316,18 @@ def test_the_text_for_a_support_case_has_what_aws_asks_for(fleet: FakeFleet, col
         assert said in text, said
     stamped = next(line for line in text.splitlines() if "fallen off the bus" in line)
     assert re.match(r"  \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \[", stamped)
+
+
+def test_outside_of_an_incident_the_text_says_what_the_probe_sees_and_claims_no_more(
+    fleet: FakeFleet, collect: Callable[..., EvidenceBundle]
+) -> None:
+    fleet.inject("node-1", FakeFault(xid=79, gpu=5))
+    fleet.fail_next("describe", ProviderBusy("EC2 is busy"))
+    text = opened(collect()).texts["support-case.txt"]
+    assert f"{fleet.node('node-1').instance_id}: XID 79" in text
+    assert "Diagnosis: gpu_lost" in text
+    assert "Capacity reservation: not known" in text
+    assert "no repair of this host is on record" in text
 
 
 def test_logs_of_nccl_are_looked_for_under_the_names_of_node_and_job(

@@ -30,6 +30,11 @@ def cleaned(text: str) -> str:
         f"curl -H 'authorization: Basic {SECRET}' https://host/",
         f"curl -u me:{SECRET} https://host/",
         f"sent with bearer {SECRET}",
+        f"PGPASSWORD={SECRET};{SECRET}}}{SECRET}",
+        f"password => '{SECRET}', token:={SECRET}",
+        f'secret = "it\'s {SECRET}"',
+        json.dumps({"line": json.dumps({"token": SECRET, "password": f"a {SECRET}"})}),
+        json.dumps({"line": json.dumps(f'authorization="Bearer {SECRET}" secret="x{SECRET}"')}),
         f"sshpass -p {SECRET} ssh node",
         f"mysql -h db -p{SECRET} jobs",
         f"docker login -u me -p {SECRET} registry",
@@ -76,6 +81,7 @@ def test_a_secret_key_of_aws_is_gone_even_without_a_name_where_its_id_stands_bes
         "GPU 00000000:53:00.0 GPU-1f2e3d4c-0000-1111-2222-333344445555",
         "Serial Number                         : N/A",
         "NCCL INFO NET/OFI Selected provider is efa, fabric is efa-direct (found 32 nics)",
+        '{"run_token": "incident/lab/i-1/run/3", "token": "", "password": \'\'}',
         "commit 3f786850e387550fdab836ed7e6dc881de23001b",
     ],
 )
@@ -116,9 +122,21 @@ def test_a_serial_that_is_learned_late_is_marked_in_what_was_clean_before() -> N
     assert redactor.mark(early).text == f"row {redactor.board('1650123456789')}\n"
 
 
-def test_json_stays_json() -> None:
-    document = {"token": "abc", "nested": {"password": "x y", "serial": "1650123456789"}, "list": ["a"], "number": 3}
-    assert json.loads(cleaned(json.dumps(document, indent=1)))["list"] == ["a"]
+@pytest.mark.parametrize("indent", [None, 1])
+def test_json_stays_json(indent: int | None) -> None:
+    inner = {
+        "token": "abc",
+        "secret": 'a "quoted" \\ one',
+        "authorization": "Bearer abcdefghijk",
+        "password": 12345,
+        "cookie": "a=b",
+    }
+    lines = ['env token="abc" x', "password=abc\nnext line", "api_key: a\\b", "https://u:p@h/", json.dumps(inner)]
+    document = {**inner, "nested": {"password": "x y", "serial": "1650123456789"}, "list": [*lines, json.dumps(lines)], "n": 3}
+    read = json.loads(cleaned(json.dumps(document, indent=indent)).replace(": [redacted]", ": 0"))
+    assert read["n"] == 3
+    assert len(read["list"]) == len(lines) + 1
+    assert "next line" not in read["token"]
 
 
 def test_a_long_report_is_cleaned_across_its_pieces() -> None:
