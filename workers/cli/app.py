@@ -24,6 +24,7 @@ from workers.cli import (
     report,
     status,
     trust,
+    unwedge,
     why,
     words,
 )
@@ -47,6 +48,7 @@ SHOWN = (
     why,
     words,
     cancel,
+    unwedge,
     burn_in,
     evidence,
     judge,
