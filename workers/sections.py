@@ -75,6 +75,13 @@ class WorkerSettings(Section):
         description="Seconds that running activities get to end when the process is told to stop. Measured: with 20 s of grace "
         "an interrupted 8-s activity ended in place instead of beginning again",
     )
+    wedged_attempts: int = Field(
+        3,
+        ge=2,
+        description="Tries of one workflow task after which its workflow counts as stuck on its own code and people are paged. "
+        "Hotspare default: one more than a worker that is restarted in mid-task causes",
+    )
+    wedged_look_s: float = Field(30.0, gt=0, description="Seconds between looks for stuck workflows. Hotspare default")
     metrics_address: str = Field(
         "", description="host:port on which Temporal's own metrics are served for Prometheus; empty: not served"
     )

@@ -80,6 +80,17 @@ async def check_inventory(settings: Settings, wiring: Wiring) -> tuple[list[Line
     return [Line("inventory", Verdict.OK, text)], nodes
 
 
+def check_spool(settings: Settings) -> Line:
+    """What waits on disk for Temporal, by every process of this machine."""
+    folder = settings.spool.folder
+    waiting = sum(1 for file in folder.glob("*/*.json"))
+    if not waiting:
+        return Line("held reports", Verdict.OK, f"none waits in {folder}")
+    text = f"{waiting} reports wait in {folder} for Temporal"
+    full = waiting >= settings.spool.max_reports
+    return Line("held reports", Verdict.CRITICAL if full else Verdict.WARN, text, "they are delivered once it answers")
+
+
 async def check_store(wiring: Wiring) -> Line:
     """Whether host memory can be read: without it nothing is decided."""
     try:

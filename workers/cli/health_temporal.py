@@ -13,8 +13,9 @@ from checks.model import Verdict
 from workers.attributes import missing_attributes
 from workers.cli.health import Line
 from workers.cli.looking import look_at
-from workers.connection import RPC_TIMEOUT
+from workers.connection import RPC_TIMEOUT, TemporalAway
 from workers.settings import Settings
+from workers.wedged import find_wedged
 from workers.worker import QUEUES
 
 
@@ -31,6 +32,7 @@ async def check_temporal(settings: Settings, client: Client) -> list[Line]:
         attributes,
         await _workers(client),
         await _keeper(settings, client),
+        await _stuck(settings, client),
         await _sweep(settings, client),
     ]
 
@@ -58,6 +60,19 @@ async def _keeper(settings: Settings, client: Client) -> Line:
     if look is None or not look.is_open:
         return Line("keeper", Verdict.CRITICAL, f"{cluster_id(settings.name)} does not run", "start it: hotspare init")
     return Line("keeper", Verdict.OK, f"{cluster_id(settings.name)} runs")
+
+
+async def _stuck(settings: Settings, client: Client) -> Line:
+    try:
+        found = await find_wedged(client, settings.name, settings.worker.wedged_attempts)
+    except TemporalAway as error:
+        return Line("workflows", Verdict.UNKNOWN, str(error), "try again")
+    if found:
+        which = ", ".join(one.workflow_id for one in found)
+        return Line(
+            "workflows", Verdict.CRITICAL, f"stuck on an error in Hotspare's own code: {which}", "see why: hotspare unwedge"
+        )
+    return Line("workflows", Verdict.OK, "none is stuck")
 
 
 async def _sweep(settings: Settings, client: Client) -> Line:

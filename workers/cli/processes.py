@@ -100,13 +100,33 @@ async def _worker(settings: Settings, client: Client, stop: asyncio.Event, annou
     connected = await _connected(settings, stop) if client.service_client.config.lazy else client
     if connected is None:
         return
-    await serve(
-        settings,
-        connected,
-        stop,
-        [Role(name) for name in roles] or list(Role),
-        ready=lambda queues: announce("worker", f"serving {', '.join(queues)} of cluster {settings.name}", queues=queues),
-    )
+    served = [Role(name) for name in roles] or list(Role)
+    watching = asyncio.ensure_future(_watch_wedges(settings, connected, stop)) if Role.NOTIFY in served else None
+    try:
+        await serve(
+            settings,
+            connected,
+            stop,
+            served,
+            ready=lambda queues: announce("worker", f"serving {', '.join(queues)} of cluster {settings.name}", queues=queues),
+        )
+    finally:
+        stop.set()
+        if watching:
+            await watching
+
+
+async def _watch_wedges(settings: Settings, client: Client, stop: asyncio.Event) -> None:
+    """Page for workflows that are stuck on their own code: beside the worker, because no workflow can."""
+    from workers.wedged_watch import WedgeWatch
+    from workers.wiring import Wiring
+
+    wiring = Wiring(settings, client, "notify")
+    try:
+        watch = WedgeWatch(settings.name, client, wiring.notifier, wiring.memory, settings.worker, settings.temporal.ui_url)
+        await watch.run(stop)
+    finally:
+        wiring.close()
 
 
 async def _connected(settings: Settings, stop: asyncio.Event) -> Client | None:
