@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from activities.errors import AccessRefused
 from activities.settings import AwsSettings
+from workers.wiring import aws_session
 
 TIMEOUTS = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 2})
 """Limits of the one call, seconds. Hotspare default: a person waits for the answer."""
 
 
-def aws_identity(settings: AwsSettings) -> str:
-    """Return account, role and region. Raises AccessRefused when there are no credentials or AWS does not take them."""
+def aws_identity(settings: AwsSettings, role: str = "") -> str:
+    """Return account, role and region of a worker role's credentials, or of the process's own.
+
+    Raises AccessRefused when there are none or AWS does not take them.
+    """
     try:
-        session = boto3.session.Session()
+        session = aws_session(settings, role)
         region = settings.region or session.region_name or ""
         sts = session.client("sts", region_name=region or None, endpoint_url=settings.endpoint_url or None, config=TIMEOUTS)
         seen = sts.get_caller_identity()

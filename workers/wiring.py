@@ -42,7 +42,10 @@ from workflows.decide import DecideActivities
 from workflows.decisions.settings import Mode, PolicySettings
 
 if TYPE_CHECKING:
+    from boto3.session import Session
+
     from activities.clients.host_key_trust import HostKeyTrust
+    from activities.settings import AwsSettings
 
 Activity = Callable[..., Any]
 
@@ -257,6 +260,18 @@ class Wiring:
             names.QUEUE_NOTIFY: [NotifyActivities(self.notifier)],
         }
         return {queue: [method for holder in held for method in activity_methods(holder)] for queue, held in holders.items()}
+
+
+def aws_session(settings: AwsSettings, role: str) -> Session:
+    """Return the AWS session of a worker role, or the process's own."""
+    from activities.clients.aws_session import session_of
+
+    return session_of(settings, role)
+
+
+def credentials_in_use(settings: Settings) -> list[str]:
+    """Every entry of aws.roles that a process or command of this cluster uses, and empty for the process's own."""
+    return sorted({credentials_of(settings, role) for role in ("", *ROLE_OF_QUEUE.values(), "watcher", "intake")})
 
 
 def credentials_of(settings: Settings, role: str) -> str:

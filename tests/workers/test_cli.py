@@ -80,7 +80,7 @@ async def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     async with dev_server() as env:
         fleet = FakeFleet()
         healing = Healing(fleet, env.client, tmp_path, env, PolicySettings(mode=Mode.APPROVE))
-        monkeypatch.setattr(health, "aws_identity", lambda settings: "arn:aws:sts::123456789012:user/test")
+        monkeypatch.setattr(health, "aws_identity", lambda settings, role: "arn:aws:sts::123456789012:user/test")
         for module in (common, doctor, init):
             monkeypatch.setattr(module, "Wiring", partial(FleetWiring, fleet))
         monkeypatch.setenv("HOTSPARE_CONFIG", str(config))

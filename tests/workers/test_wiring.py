@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 from temporalio.client import Client
 
 import workflows
-from workers.settings import parse_settings
-from workers.wiring import Activity, Wiring
+from activities import names
+from workers.settings import Settings, parse_settings
+from workers.wiring import Activity, Wiring, credentials_in_use
 from workers.worker import QUEUES
 from workflows import options
 
@@ -61,3 +63,53 @@ async def test_building_the_activities_reaches_for_nothing_outside(served: dict[
         "host-memory.sqlite3-wal",
         "host-memory.sqlite3-shm",
     }
+
+
+def cluster(folder: Path, text: str) -> Settings:
+    return parse_settings({**LIST, **tomllib.loads(text)}, folder / "hotspare.toml")
+
+
+ROLES = """
+[aws]
+region = "us-east-1"
+roles = { ssh = { profile = "s" }, observe = { profile = "o" }, watcher = { profile = "w" } }
+"""
+
+
+@pytest.mark.parametrize(
+    ("policy", "used"),
+    [
+        ("", ["observe"]),
+        ("mode = 'observe'\nmode_by_rung = { REBOOT_NODE = 'observe' }", ["observe"]),
+        ("mode = 'approve'", ["", "ssh", "watcher"]),
+        ("mode = 'act'", ["", "ssh", "watcher"]),
+        ("mode_by_rung = { REBOOT_NODE = 'approve' }", ["", "ssh", "watcher"]),
+        ("mode_by_class = { gpu_lost = { REBOOT_NODE = 'act' } }", ["", "ssh", "watcher"]),
+        ("pools = { canary = { mode = 'act' } }", ["", "ssh", "watcher"]),
+    ],
+)
+def test_who_cannot_write_is_used_until_something_may_be_done(tmp_path: Path, policy: str, used: list[str]) -> None:
+    assert credentials_in_use(cluster(tmp_path, f"{ROLES}[policy]\n{policy}\n")) == used
+
+
+async def test_each_role_has_the_clients_of_its_own_credentials(
+    tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiles = "".join(f"[{name}]\naws_access_key_id = {name}\naws_secret_access_key = x\n" for name in "sow")
+    (tmp_path / "credentials").write_text(profiles)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "own")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    wiring = Wiring(cluster(tmp_path, f"{ROLES}[policy]\nmode = 'act'\n"), client)
+    try:
+        served = wiring.activities(attributes=True)
+        assert sorted(served) == sorted(queue for queues in QUEUES.values() for queue in queues)
+        holders = {name: next(m for m in served[queue] if m.__name__ == name).__self__ for name, queue in OF_ROLES.items()}  # type: ignore[attr-defined]
+        assert holders["brief"]._inventory is wiring.inventory
+        assert holders["find_job"]._inventory is not wiring.inventory
+        assert holders["find_job"]._inventory is holders["await_progress"]._inventory
+    finally:
+        wiring.close()
+
+
+OF_ROLES = {"brief": names.QUEUE_AWS, "find_job": names.QUEUE_SSH, "await_progress": names.QUEUE_SSH_SLOW}

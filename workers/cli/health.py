@@ -11,7 +11,7 @@ from activities.names import ROLE_HEAD, ROLE_SPARE, TAG_CLUSTER, TAG_ROLE
 from checks.model import Verdict
 from workers.aws_identity import aws_identity
 from workers.settings import Settings
-from workers.wiring import Wiring
+from workers.wiring import Wiring, credentials_in_use
 from workflows.decisions.settings import Mode
 
 
@@ -52,13 +52,18 @@ def check_settings(settings: Settings) -> list[Line]:
     return lines
 
 
-async def check_aws(settings: Settings) -> Line:
-    """Who we are on AWS."""
+async def check_aws(settings: Settings) -> list[Line]:
+    """Who we are on AWS, with all credentials that are used."""
+    return [await _identity(settings, role) for role in credentials_in_use(settings)]
+
+
+async def _identity(settings: Settings, role: str) -> Line:
+    part = f"AWS as {role}" if role else "AWS"
     try:
-        return Line("AWS", Verdict.OK, await asyncio.to_thread(aws_identity, settings.aws))
+        return Line(part, Verdict.OK, await asyncio.to_thread(aws_identity, settings.aws, role))
     except HotspareError as error:
         return Line(
-            "AWS", Verdict.CRITICAL, str(error), "give the process credentials: an instance role, AWS_PROFILE or AWS_* variables"
+            part, Verdict.CRITICAL, str(error), "give the process credentials: an instance role, AWS_PROFILE or AWS_* variables"
         )
 
 
