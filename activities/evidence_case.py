@@ -119,7 +119,7 @@ def _seen(facts: CaseFacts) -> list[str]:
     lines = []
     if (opinion := facts.opinion) is not None:
         gpu = f", GPU {opinion.gpu.pci or opinion.gpu.uuid or opinion.gpu.index}" if opinion.gpu != type(opinion.gpu)() else ""
-        lines.append(f"Diagnosis: {opinion.fault_class}{gpu}; NVIDIA's action for it: {opinion.action.value}")
+        lines.append(f"Diagnosis: {opinion.fault_class}{gpu}; recommended action: {opinion.action.value}")
         lines += [f"because {reason}" for reason in opinion.because]
     lines += [f"Check {finding}" for finding in facts.findings]
     lines += [
