@@ -13,7 +13,7 @@ from temporalio.client import Client
 from activities.errors import BadInput
 from checks.model import Verdict
 from workers.cli.common import Answer, ConfigOption, JsonOption, answering, run_async
-from workers.cli.health import Line, check_aws, check_inventory, check_settings, check_store, overall
+from workers.cli.health import Line, check_aws, check_inventory, check_settings, check_spool, check_store, overall
 from workers.cli.health_nodes import check_head, check_nodes
 from workers.cli.health_temporal import check_temporal
 from workers.connection import TemporalAway, connect
@@ -50,6 +50,7 @@ async def look(config: Path | None) -> list[Line]:
             *temporal,
             *await check_aws(settings),
             await check_store(wiring),
+            check_spool(settings),
             *found,
             *await check_head(settings, wiring),
             *await check_nodes(wiring, nodes),
