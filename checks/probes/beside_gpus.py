@@ -62,7 +62,7 @@ def judge_beside_gpus(
         *edac.judge_edac(seen.memory, looks, limits, at),
         *storage.judge_storage(seen.storage, looks, limits, at),
         *judge_services(seen.services, instance_type, _persistence(nvml), at, uptime_s),
-        *judge_clock(seen.clock, limits.max_clock_offset_s, at),
+        *judge_clock(seen.clock, limits.max_clock_offset_s, at, uptime_s),
     ]
     if worth_noting(uptime_s):
         counters = (

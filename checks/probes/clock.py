@@ -8,6 +8,7 @@ from typing import Callable, Optional
 from checks.host import CommandOutput, Host
 from checks.model import Finding, Verdict
 from checks.probes.kernel_numbers import decimal
+from checks.probes.rates import SETTLES_S
 
 CHRONY = ("chronyc", "-c", "-n", "tracking")
 TIMEDATECTL = ("timedatectl", "show", "-p", "NTPSynchronized")
@@ -64,18 +65,39 @@ def parse_tracking(text: str) -> Optional[Clock]:
     return Clock(synchronised, offset if synchronised else None, "chronyc")
 
 
-def judge_clock(clock: Clock, most_s: float, at: float) -> list[Finding]:
-    """A clock that is wrong is a matter of configuration: restart the time service. A node that has nobody to ask gives none."""
+def judge_clock(clock: Clock, most_s: float, at: float, uptime_s: Optional[float]) -> list[Finding]:
+    """A clock that is wrong is a matter of configuration: restart the time service. A node that has nobody to ask gives none.
+
+    Time services find the time in the first minutes of a boot: until then a clock that is wrong is no fault.
+    """
     if not clock.source:
         return []
+    wrong = _complaint(clock, most_s)
+    if wrong and uptime_s is not None and uptime_s < SETTLES_S:
+        evidence = f"up for {uptime_s:.0f} s; a fault from {SETTLES_S:g} s"
+        return [Finding("clock_settling", Verdict.OK, f"not yet after the boot: {wrong[0]}", evidence, at)]
+    if wrong:
+        return [Finding("clock", Verdict.WARN, f"{wrong[0]}; restart the time service", wrong[1], at)]
     if clock.synchronised is None:
         summary = f"whether the clock is synchronised could not be read: {clock.source} does not answer"
-        verdict = Verdict.WARN if "talk to daemon" in clock.error else Verdict.UNKNOWN
-        return [Finding("clock", verdict, summary, clock.error, at)]
+        return [Finding("clock", Verdict.UNKNOWN, summary, clock.error, at)]
+    return [Finding("clock", Verdict.OK, "the clock is synchronised", _offset(clock), at)]
+
+
+def _complaint(clock: Clock, most_s: float) -> Optional[tuple[str, str]]:
+    """Say what is wrong, and the evidence; None where nothing is, or where it could not be read."""
+    if clock.synchronised is None:
+        return (f"the time service does not run: {clock.source} has nobody to ask", clock.error) if _no_daemon(clock) else None
     if not clock.synchronised:
-        return [Finding("clock", Verdict.WARN, "the clock is not synchronised; restart the time service", clock.source, at)]
-    evidence = f"{clock.source}: {clock.offset_s * 1000:.3f} ms off" if clock.offset_s is not None else clock.source
+        return "the clock is not synchronised", clock.source
     if clock.offset_s is not None and abs(clock.offset_s) > most_s:
-        summary = f"the clock is {abs(clock.offset_s) * 1000:.0f} ms off; restart the time service"
-        return [Finding("clock", Verdict.WARN, summary, f"{evidence}; threshold {most_s * 1000:g} ms", at)]
-    return [Finding("clock", Verdict.OK, "the clock is synchronised", evidence, at)]
+        return f"the clock is {abs(clock.offset_s) * 1000:.0f} ms off", f"{_offset(clock)}; threshold {most_s * 1000:g} ms"
+    return None
+
+
+def _no_daemon(clock: Clock) -> bool:
+    return "talk to daemon" in clock.error
+
+
+def _offset(clock: Clock) -> str:
+    return clock.source if clock.offset_s is None else f"{clock.source}: {clock.offset_s * 1000:.3f} ms off"

@@ -253,6 +253,16 @@ def test_a_clock_that_is_off_or_not_synchronised_is_a_matter_of_configuration(
         assert fault_class(seen) == ("configuration", Action.NONE)
 
 
+@pytest.mark.parametrize("line", [tracking("3600.5"), tracking("0.0", "Not synchronised")])
+def test_a_clock_has_five_minutes_after_a_boot_to_find_the_time(watch: Watch, node: TestNode, line: str) -> None:
+    node.write("tracking", line + "\n")
+    node.write("proc/uptime", "299.00 1.00\n")
+    assert watch.only("clock_settling").verdict is Verdict.OK
+    assert watch.ill() == []
+    node.write("proc/uptime", "301.00 1.00\n")
+    assert watch.only("clock").verdict is Verdict.WARN
+
+
 def test_lines_that_are_no_tracking_are_not_read() -> None:
     assert parse_tracking("") is None
     assert parse_tracking("a,b,c") is None
