@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from checks.catalog import Assessment, Machine, assess
+from checks.catalog import Assessment, Machine, assess, nvlink_kind
 from checks.catalog.overrides import CLASS_OF_ACTION
 from checks.diagnosis.evidence import describe
 from checks.diagnosis.facts import Hardware, same_gpu
 from checks.diagnosis.repeats import Before
 from checks.kernel_log import fold
+from checks.kernel_log.bursts import CHANNEL_REMOVED
 from checks.model import Action, Finding, GpuRef, KernelEvent, Verdict
 
 KERNEL_CHECKS = frozenset({"xid", "sxid", "host_signal"})
@@ -87,6 +88,9 @@ SECOND_SIGNALS = {
 }
 """Which readings are a second, independent signal for a fault class that the kernel log accuses of."""
 
+FABRIC_MANAGER = "nvidia-fabricmanager"
+"""Its unit, as the evidence of the check "service" names it."""
+
 CTXSW_TIMEOUT = 109
 """A context-switch timeout needs a reset only if the driver asks for one. Source: XID catalog 2025-09-30, linkage to 154."""
 
@@ -119,7 +123,8 @@ def from_events(
             gpu = hardware.complete(GpuRef(pci=burst.pci)) if burst.pci else None
             meaning, awaits_job = before.weighed(cause, assess_among(cause, findings, hardware.machine), hardware)
             if meaning.fault_class == "none":
-                notes.append(f"{describe(cause)}: no action; {meaning.because}")
+                alone = _fabric_manager(findings, hardware) if (cause.kind, cause.code) == ("xid", CHANNEL_REMOVED) else ""
+                notes.append(f"{describe(cause)}: no action; {meaning.because}{alone}")
                 continue
             place = f" [GPU or switch at {burst.pci}]" if burst.pci else ""
             candidate = Candidate(
@@ -136,6 +141,21 @@ def from_events(
             is_split = cause.gpu_instance is not None or _is_split(gpu, findings)
             candidates.append(_under_mig(candidate) if is_split else candidate)
     return candidates, notes
+
+
+def _fabric_manager(findings: Sequence[Finding], hardware: Hardware) -> str:
+    """What to look at first where channels were removed and nothing else says why: jobs lose them when Fabric Manager ends.
+
+    Source: NVIDIA XID catalog 2025-09-30, workflow of XID 45. The removal accuses nobody: a killed process leaves it too.
+    """
+    services = [finding for finding in findings if finding.check == "service"]
+    if any(one.verdict is Verdict.WARN and FABRIC_MANAGER in one.evidence for one in services):
+        return "; nothing else explains it, and Fabric Manager does not run: start that first"
+    if any(one.verdict is Verdict.OK and FABRIC_MANAGER in one.evidence for one in services):
+        return "; nothing else explains it, and Fabric Manager runs: most likely a process was killed"
+    if hardware.machine.family and nvlink_kind(hardware.instance_type) != "switch":
+        return ""
+    return f"; nothing else explains it: look whether Fabric Manager runs (systemctl is-active {FABRIC_MANAGER})"
 
 
 def _is_split(gpu: Optional[GpuRef], findings: Sequence[Finding]) -> bool:

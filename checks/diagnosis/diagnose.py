@@ -11,6 +11,7 @@ from checks.diagnosis.evidence import current_events
 from checks.diagnosis.facts import RANK, Hardware, ReportedFault, Timing, named, same_gpu
 from checks.diagnosis.history import NO_HISTORY, History, with_log
 from checks.diagnosis.repeats import Before
+from checks.kernel_log.nvidia_lines import RECOVERY_ACTION_CHANGED
 from checks.model import Action, Confidence, Diagnosis, Finding, KernelEvent, Verdict
 
 KERNEL_KINDS = frozenset({"xid", "sxid", "host"})
@@ -43,7 +44,7 @@ def diagnose(
     said, agreed = _weigh_reports(reports, accused, timing)
     if not accused:
         return _nothing(readings, said + notes)
-    chosen = max(accused, key=lambda one: (_rank(one), not one.at_boundary, len(one.seconds)))
+    chosen = max(accused, key=lambda one: (_rank(one), not one.at_boundary, len(one.seconds), not _says_only_what(one)))
     others = [f"also: {one.because}" for one in accused if one is not chosen]
     backed = bool(chosen.seconds) or chosen in agreed
     because = [chosen.because, *(f"second signal: {second}" for second in chosen.seconds), *said, *others, *notes]
@@ -61,6 +62,11 @@ def diagnose(
 
 def _rank(candidate: Candidate) -> int:
     return RANK.index(candidate.action)
+
+
+def _says_only_what(candidate: Candidate) -> bool:
+    """Say whether it is the driver's recovery action: that says what to do, and a fault beside it why."""
+    return candidate.kind == "xid" and candidate.code == RECOVERY_ACTION_CHANGED
 
 
 def _not_yet_said(found: list[Candidate], accused: list[Candidate]) -> list[Candidate]:

@@ -101,6 +101,7 @@ def judge_services(
     if bad:
         return [Finding("service", Verdict.WARN, summary, evidence, at) for summary, evidence in bad]
     running = [name for name, unit in services.units.items() if unit.active == "active"]
+    running += [f"{FABRIC_MANAGER} (without a unit)"] * bool(services.fabric_manager_runs)
     return [
         Finding("service", Verdict.OK, "no service that the GPUs need is down", f"active: {', '.join(running) or 'none'}", at)
     ]

@@ -200,6 +200,28 @@ def test_a_reset_does_not_bring_back_spare_memory_rows() -> None:
     assert weigh(xid(64, text="All reserved rows for bank are remapped"), reset).fault_class == "memory_exhausted"
 
 
+def test_a_fault_is_named_before_the_recovery_action_that_came_with_it() -> None:
+    reboot = xid(154, at=4899, text="GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)")
+    for lines in ((reboot, xid(79)), (xid(79), reboot.replace("4899", "4901"))):
+        diagnosis = weigh(*lines)
+        assert (diagnosis.fault_class, diagnosis.action, diagnosis.code) == ("gpu_lost", Action.REBOOT_NODE, 79)
+
+
+@pytest.mark.parametrize(
+    ("service", "words"),
+    [
+        (Finding("service", Verdict.WARN, "it does not run", "nvidia-fabricmanager: loaded failed"), "start that first"),
+        (Finding("service", Verdict.OK, "no service is down", "active: nvidia-fabricmanager"), "a process was killed"),
+        (Finding("service", Verdict.OK, "services are looked at from 300 s after boot"), "look whether Fabric Manager runs"),
+    ],
+)
+def test_channels_removed_for_no_known_reason_point_at_fabric_manager(service: Finding, words: str) -> None:
+    diagnosis = weigh(xid(45), findings=(*FINE, service))
+    assert words in said(diagnosis)
+    assert diagnosis.action is Action.NONE
+    assert words not in said(weigh(xid(31), xid(45), findings=(*FINE, service)))
+
+
 def test_of_several_recovery_actions_the_last_one_holds() -> None:
     first = xid(154, at=4900, text="GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)")
     last = xid(154, at=4901, text="GPU recovery action changed from 0x2 (Node Reboot Required) to 0x1 (GPU Reset Required)")
