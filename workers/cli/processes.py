@@ -8,6 +8,7 @@ import logging
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -72,7 +73,7 @@ def watch(config: ConfigOption = None, as_json: JsonOption = False, verbose: Ver
 
 
 def intake(config: ConfigOption = None, as_json: JsonOption = False, verbose: VerboseOption = False) -> None:
-    """Take Alertmanager's webhook messages."""
+    """Take Alertmanager's webhook messages, and people's answers."""
     with answering(as_json):
         _run(config, as_json, verbose, [_intake], "intake")
 
@@ -161,11 +162,13 @@ async def _watcher(settings: Settings, client: Client, stop: asyncio.Event, anno
 
 async def _intake(settings: Settings, client: Client, stop: asyncio.Event, announce: Announce) -> None:
     from workers.forwarding import Forwarder, boot_over
+    from workers.intake.answers import Answers
     from workers.intake.app import Intake
     from workers.intake.delivery import Delivery
     from workers.intake.server import bind, serve_intake
     from workers.intake.token import TokenFile
     from workers.intake.unknown import TemporalObserver, UnknownNodePager
+    from workers.saying import say
     from workers.spool import Spool
     from workers.wiring import Wiring
 
@@ -178,7 +181,8 @@ async def _intake(settings: Settings, client: Client, stop: asyncio.Event, annou
         observer = TemporalObserver(client)
         spool = Spool(settings.spool.folder / "intake", settings.spool)
         delivery = Delivery(settings.name, wiring.inventory, wiring.gateway, observer, pager, settings.intake, spool=spool)
-        taking = Intake(delivery, token, settings.intake, spool)
+        answers = Answers(settings.name, wiring.inventory, partial(say, client), settings.intake.confirm_timeout_s)
+        taking = Intake(delivery, token, settings.intake, spool, answers)
         forwarder = Forwarder(
             settings.name,
             spool,

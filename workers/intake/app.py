@@ -1,4 +1,4 @@
-"""The intake's HTTP surface: POST /v1/alertmanager, GET /healthz, GET /metrics.
+"""The intake's HTTP surface: POST /v1/alertmanager, POST /v1/answers, GET /healthz, GET /metrics.
 
 Answers 200 only when the server has every report, 202 when some are on disk because the server is away. 5xx makes Alertmanager
 send again; any 4xx loses the message, so it is given only for what no second try can mend.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
@@ -18,6 +19,7 @@ from starlette.routing import Route
 
 from activities.errors import BadInput, TransientError
 from workers.intake.alerts import read_notification
+from workers.intake.answers import Answers
 from workers.intake.delivery import Delivery, Summary
 from workers.intake.proof import Proof, Refused
 from workers.intake.token import TokenFile
@@ -30,8 +32,16 @@ logger = logging.getLogger(__name__)
 class Intake:
     """The handlers, and what they count."""
 
-    def __init__(self, delivery: Delivery, token: TokenFile, settings: IntakeSettings, spool: Spool | None = None) -> None:
+    def __init__(
+        self,
+        delivery: Delivery,
+        token: TokenFile,
+        settings: IntakeSettings,
+        spool: Spool | None = None,
+        answers: Answers | None = None,
+    ) -> None:
         self._delivery = delivery
+        self._answers = answers
         self._proof = Proof(token, settings)
         self._settings = settings
         self._spool = spool
@@ -48,19 +58,36 @@ class Intake:
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
-        return Starlette(
-            routes=[
-                Route("/v1/alertmanager", self.alertmanager, methods=["POST"]),
-                Route("/healthz", self.healthz),
-                Route("/metrics", self.metrics),
-            ]
-        )
+        routes = [
+            Route("/v1/alertmanager", self.alertmanager, methods=["POST"]),
+            Route("/healthz", self.healthz),
+            Route("/metrics", self.metrics),
+        ]
+        if self._answers is not None:
+            routes.append(Route("/v1/answers", self.answers, methods=["POST"]))
+        return Starlette(routes=routes)
 
     async def alertmanager(self, request: Request) -> Response:
         """Take one webhook message."""
+
+        async def take(body: bytes) -> Response:
+            summary = await self._deliver(body)
+            return JSONResponse(asdict(summary), 202 if summary.held else 200)
+
+        return await self._answered(request, take)
+
+    async def answers(self, request: Request) -> Response:
+        """Hand a person's answer to an incident, and return what the incident says to it."""
+
+        async def take(body: bytes) -> Response:
+            assert self._answers is not None
+            return JSONResponse(await self._answers.give(body))
+
+        return await self._answered(request, take)
+
+    async def _answered(self, request: Request, take: Callable[[bytes], Awaitable[Response]]) -> Response:
         try:
-            summary = await self._take(request)
-            answer = JSONResponse(asdict(summary), 202 if summary.held else 200)
+            answer = await self._take(request, take)
         except Refused as refused:
             logger.warning("a message from %s is refused with %d: %s", _sender(request), refused.status, refused.why)
             headers = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else None
@@ -68,12 +95,12 @@ class Intake:
         self._requests.labels(str(answer.status_code)).inc()
         return answer
 
-    async def _take(self, request: Request) -> Summary:
+    async def _take(self, request: Request, take: Callable[[bytes], Awaitable[Response]]) -> Response:
         self._proof.before_body(request.headers)
         body = await self._body(request)
         not_taken = self._proof.of_body(request.headers, body)
         try:
-            return await self._deliver(body)
+            return await take(body)
         except BaseException:
             not_taken()
             raise
