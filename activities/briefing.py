@@ -5,28 +5,35 @@ from __future__ import annotations
 from temporalio import activity
 
 from activities.errors import as_application_error
+from activities.healers import Healers
 from activities.host_memory import HostMemory, HostRecord, without_faults
 from activities.inventory import Inventory, Node, ResolveNode
 from activities.message import Message
 
 
 class Briefing(Message):
-    """A node and what is remembered of it."""
+    """A node, what is remembered of it, and who else repairs it."""
 
     node: Node
     record: HostRecord
+    healers: list[str] = []
 
 
 class BriefingActivities:
     """One look-up instead of two: an incident's history stays short."""
 
-    def __init__(self, inventory: Inventory, memory: HostMemory) -> None:
+    def __init__(self, inventory: Inventory, memory: HostMemory, healers: Healers) -> None:
         self._inventory = inventory
         self._memory = memory
+        self._healers = healers
 
     @activity.defn
     def brief(self, request: ResolveNode) -> Briefing:
         """Find the node behind an alias and recall its host record. Raises UnknownNode with the nearest names."""
         with as_application_error():
             node = self._inventory.resolve(request.cluster, request.alias)
-            return Briefing(node=node, record=without_faults(self._memory.recall(node.instance_id)))
+            return Briefing(
+                node=node,
+                record=without_faults(self._memory.recall(node.instance_id)),
+                healers=[healer.words for healer in self._healers.found(node)],
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Protocol
 
 from activities.host_memory import RungAttempt
@@ -23,6 +24,7 @@ class InstanceView(Message):
     private_dns: str = ""
     tags: dict[str, str] = {}
     console_host_keys: list[str] = []
+    launched_at: datetime | None = None
 
 
 class InspectInstance(Message):

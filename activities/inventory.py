@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Protocol
 
 from temporalio import activity
@@ -14,10 +15,10 @@ class Node(Message):
     """One node of the cluster as the inventory knows it.
 
     `instance_id` is the key everywhere. `host` is what the SSH configuration calls it. `spine` is the network spine or
-    rack where known, `zone` the availability zone: a spare near the job is chosen by them, and with `placement_group` they are the
+    rack where known, `zone` the availability zone: a spare near the job is chosen by them; with `placement_group` they are the
     failure domains. `pool` is the tag, else the instance type. `quarantine`, `lease`, `fate` and `opt_out` (why the node is to be
-    left alone) are the values of our tags, empty where not set.
-    `image` is the AMI that the instance was launched from.
+    left alone) are the values of our tags, empty where not set; so are `replaces` and `stood_back` (for whom other healers stand
+    back). `image` is the AMI that the instance was launched from, `group` the Auto Scaling group that it is a member of.
     """
 
     instance_id: str
@@ -37,6 +38,10 @@ class Node(Message):
     pool: str = ""
     opt_out: str = ""
     image: str = ""
+    group: str = ""
+    stood_back: str = ""
+    replaces: str = ""
+    launched_at: datetime | None = None
 
     def domains(self) -> list[str]:
         """The failure domains that the node is in, as limits, freezes and reasons name them."""

@@ -13,9 +13,12 @@ TAG_QUARANTINE = f"{PREFIX}:quarantine"  # value: id of the incident that owns t
 TAG_LEASE = f"{PREFIX}:lease"  # value: id of the ReplaceNode workflow that uses this spare
 TAG_REPLACES = f"{PREFIX}:replaces"  # value: instance id of the node that this one stands in for
 TAG_FATE = f"{PREFIX}:fate"  # probation | retired
+TAG_STOOD_BACK = f"{PREFIX}:stood-back"  # value: id of the incident for which other healers stand back, and who they are
 TAG_SPINE = f"{PREFIX}:spine"  # network spine or rack, where the owner tells it
 TAG_POOL = f"{PREFIX}:pool"  # pool whose fewest usable nodes are limited; without it the instance type is the pool
 TAG_OPT_OUT = f"{PREFIX}:opt-out"  # value: why Hotspare leaves this node alone
+
+AWS_TAG_GROUP = "aws:autoscaling:groupName"  # AWS writes it on every member of an Auto Scaling group
 
 ROLE_WORKER, ROLE_SPARE, ROLE_HEAD = "worker", "spare", "head"
 FATE_IN_SERVICE, FATE_PROBATION, FATE_RETIRED = "back in service", "probation", "retired"
@@ -46,6 +49,7 @@ WORKFLOW_REPLACE_NODE = "ReplaceNode"
 WORKFLOW_CLUSTER = "Cluster"
 WORKFLOW_SWEEP = "Sweep"
 WORKFLOW_STORM = "Storm"
+WORKFLOW_RECONCILE = "Reconcile"
 
 
 def incident_id(cluster: str, instance_id: str) -> str:
@@ -88,6 +92,11 @@ def storm_id(cluster: str, kind: str, began: datetime) -> str:
     return f"storm/{cluster}/{kind}/{began:%Y%m%dT%H%M%S}"
 
 
+def owner_in(value: str) -> str:
+    """Return the incident that the value of the tag of healers that stand back names, empty if there is no such tag."""
+    return value.split(" ", 1)[0]
+
+
 def unresolved_id(cluster: str, alias: str) -> str:
     """Workflow id under which a machine's report about an unknown node is recorded."""
     return f"unresolved/{cluster}/{alias}"
@@ -96,3 +105,8 @@ def unresolved_id(cluster: str, alias: str) -> str:
 def sweep_schedule_id(cluster: str) -> str:
     """Id of the Schedule that starts sweeps."""
     return f"sweep/{cluster}"
+
+
+def reconcile_schedule_id(cluster: str) -> str:
+    """Id of the Schedule that looks for what was left behind."""
+    return f"reconcile/{cluster}"

@@ -17,11 +17,13 @@ from temporalio.client import Client
 
 from activities import names
 from activities.active_tests import ActiveTestGate
+from activities.auto_scaling import AutoScalingHealers
 from activities.briefing import BriefingActivities
 from activities.burn_in import BurnInActivities, BurnInLauncher
 from activities.ec2 import Ec2Activities, Ec2Client
 from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
 from activities.evidence_store import EvidenceStore
+from activities.healers import HealerActivities, Healers
 from activities.host_memory import HostMemory, HostMemoryActivities
 from activities.incidents import IncidentActivities, WorkflowGateway
 from activities.inventory import Inventory, InventoryActivities
@@ -80,6 +82,13 @@ class Wiring:
         from activities.clients.ec2_boto3 import Ec2Boto3
 
         return Ec2Boto3(self._settings.aws, credentials_of(self._settings, self._role))
+
+    @cached_property
+    def healers(self) -> Healers:
+        """Who else repairs nodes."""
+        from activities.clients.asg_boto3 import AsgBoto3
+
+        return AutoScalingHealers(AsgBoto3(self._settings.aws, credentials_of(self._settings, self._role)), self.ec2)
 
     @cached_property
     def inventory(self) -> Inventory:
@@ -249,7 +258,8 @@ class Wiring:
         ec2 = Ec2Activities(self.ec2, self.access_to, self.memory, settings.effects)
         jobs = JobActivities(self._job_adapter, self.inventory, marks, settings.job)
         look_ups = [InventoryActivities(self.inventory), HostMemoryActivities(self.memory)]
-        look_ups.append(BriefingActivities(self.inventory, self.memory))
+        look_ups.append(BriefingActivities(self.inventory, self.memory, self.healers))
+        look_ups.append(HealerActivities(self.healers))
         look_ups.append(ParityActivities(self.parity, self.inventory, self.memory))
         burn_in = BurnInActivities(self._launcher, self._gate, settings.burn_in)
         holders: dict[str, list[object]] = {

@@ -5,6 +5,7 @@ Signal and update handlers only write here; the steps in `incident_steps` and `i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,7 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.circles import CIRCLES, CIRCLES_WAIT_S, Circles
     from workflows.cluster_messages import Ask, AskKind
     from workflows.cluster_talk import ClusterTalk
-    from workflows.decisions.facts import Facts, Spare, Step, StepKind
+    from workflows.decisions.facts import Facts, OtherHealers, Spare, Step, StepKind
     from workflows.decisions.replayed import recorded, repeats
     from workflows.messages import Replacement, Word
     from workflows.operator_view import OperatorView
@@ -83,16 +84,17 @@ class Incident:
         """The node that this incident is about."""
         return self.known.node
 
-    def begin(self, node: Node, record: HostRecord) -> None:
+    def begin(self, node: Node, record: HostRecord, healers: Sequence[str] = ()) -> None:
         """Start from nothing but the node and its record. A quarantine left by an earlier run for this node is ours.
 
         One that was left for a person stays so; one that a terminated or reset run left behind is taken up and gone on with.
         """
-        ours = node.quarantine == names.incident_id(self.cluster, node.instance_id)
+        incident = names.incident_id(self.cluster, node.instance_id)
+        ours = node.quarantine == incident
         for_a_person = {node.fate, record.fate} & {names.FATE_RETIRED, names.FATE_WITH_PERSON}
         self.facts = Facts(
             cluster=self.cluster,
-            incident=names.incident_id(self.cluster, node.instance_id),
+            incident=incident,
             run=self.tokens.run if self.rounds == 1 else f"{self.tokens.run}~{self.rounds}",
             node=node,
             now=workflow.now(),
@@ -100,6 +102,7 @@ class Incident:
             quarantined=ours,
             left_by_earlier=ours and bool(for_a_person),
             inherited=ours,
+            others=OtherHealers(found=list(healers), asked=names.owner_in(node.stood_back) == incident),
         )
         self.handled_until = record.handled_at
 
@@ -107,7 +110,7 @@ class Incident:
         """Begin a second look: nothing of the first one counts but what host memory and tags say."""
         self.rounds += 1
         self.read, self.job_resumed, self.fate, self.strike = [], None, "", False
-        self.begin(briefing.node, briefing.record)
+        self.begin(briefing.node, briefing.record, briefing.healers)
         self.tell("reported again", "something was reported while closing: looking anew")
 
     def learn(self, **changes: object) -> None:

@@ -13,6 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.cluster_messages import AskKind
     from workflows.decisions.facts import Step
     from workflows.incident import Incident
+    from workflows.incident_healers import release
     from workflows.incident_people import page
     from workflows.incident_steps import lift_quarantine
 
@@ -58,6 +59,7 @@ async def close_out(incident: Incident, step: Step) -> None:
     if step.page:
         await page(incident, step.page, step.outcome)
     incident.tell(step.outcome, "; ".join(step.because))
+    await release(incident)
     await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
     if incident.known.quarantined and not incident.fate:
         incident.fate = names.FATE_WITH_PERSON

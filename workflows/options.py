@@ -98,6 +98,15 @@ POWER_CYCLE: Options = {
 }
 """Stop, wait until stopped, start."""
 
+STAND_BACK: Options = {
+    **DISRUPT,
+    "start_to_close_timeout": timedelta(minutes=4),
+    "schedule_to_start_timeout": NO_WORKER,
+    "schedule_to_close_timeout": timedelta(minutes=10),
+    "retry_policy": PATIENT_RETRY,
+}
+"""Other healers are told and watched until they stand back, or are back; each attempt observes what an earlier one did."""
+
 WATCH: Options = {
     "task_queue": names.QUEUE_SSH_SLOW,
     "start_to_close_timeout": timedelta(hours=3),

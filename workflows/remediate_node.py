@@ -20,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.node import Report
     from checks.model import Action
     from workflows import incident_closing as closing
+    from workflows import incident_healers as healers
     from workflows import incident_looking as looking
     from workflows import incident_people as people
     from workflows import incident_repairs as repairs
@@ -46,6 +47,7 @@ STEPS: dict[StepKind, Callable[[Incident, Step], Awaitable[None]]] = {
     StepKind.COLLECT_EVIDENCE: steps.collect_evidence,
     StepKind.TELL_JOB: steps.tell_job,
     StepKind.REPLACE: replacing.replace,
+    StepKind.STAND_BACK: healers.stand_back,
     StepKind.DISRUPT: repairs.disrupt,
     StepKind.RETEST: repairs.retest,
     StepKind.BURN_IN: repairs.burn_in,

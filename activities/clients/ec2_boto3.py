@@ -24,8 +24,8 @@ CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 10
 """Limits of one call, seconds. Hotspare default: together below the margin of an attempt; EC2 answers in well under a second."""
 
-_ONCE = Config(connect_timeout=CONNECT_TIMEOUT_S, read_timeout=READ_TIMEOUT_S, retries={"total_max_attempts": 1})
-_PATIENT = Config(
+ONCE = Config(connect_timeout=CONNECT_TIMEOUT_S, read_timeout=READ_TIMEOUT_S, retries={"total_max_attempts": 1})
+PATIENT = Config(
     connect_timeout=CONNECT_TIMEOUT_S, read_timeout=READ_TIMEOUT_S, retries={"mode": "standard", "total_max_attempts": 5}
 )
 
@@ -39,7 +39,8 @@ WRONG_STATE = frozenset(
 REFUSED = frozenset(
     {"UnauthorizedOperation", "AuthFailure", "AccessDenied", "AccessDeniedException", "InvalidClientTokenId", "ExpiredToken"}
 )
-"""Error codes of EC2. Source: EC2 API reference, "Error codes for the Amazon EC2 API"."""
+BUSY = frozenset({"ScalingActivityInProgress", "ResourceContention"})
+"""Error codes. Sources: EC2 API reference, "Error codes for the Amazon EC2 API"; EC2 Auto Scaling API reference, "Errors"."""
 
 NO_DATA = "insufficient-data"
 """EC2's word for a check that has no result yet; also ours where the answer leaves a check out."""
@@ -53,11 +54,11 @@ class Ec2Boto3:
 
     def __init__(self, settings: AwsSettings, role: str = "") -> None:
         session = session_of(settings, role)
-        self._read = _client(session, settings, _PATIENT)
-        self._change = _client(session, settings, _ONCE)
+        self._read = _client(session, settings, PATIENT)
+        self._change = _client(session, settings, ONCE)
 
     def describe(self, instance_id: str) -> InstanceView:
-        with _mapped(f"describe {instance_id}"):
+        with mapped(f"describe {instance_id}"):
             answer = self._read.describe_instances(InstanceIds=[instance_id])
         found = [instance for reservation in answer["Reservations"] for instance in reservation["Instances"]]
         if not found:
@@ -65,7 +66,7 @@ class Ec2Boto3:
         return _view(found[0])
 
     def describe_cluster(self, cluster: str) -> list[InstanceView]:
-        with _mapped(f"describe the instances of cluster {cluster}"):
+        with mapped(f"describe the instances of cluster {cluster}"):
             pages = self._read.get_paginator("describe_instances").paginate(
                 Filters=[
                     {"Name": f"tag:{names.TAG_CLUSTER}", "Values": [cluster]},
@@ -75,7 +76,7 @@ class Ec2Boto3:
             return [_view(one) for page in pages for reservation in page["Reservations"] for one in reservation["Instances"]]
 
     def status(self, instance_id: str) -> InstanceStatus:
-        with _mapped(f"read the status checks of {instance_id}"):
+        with mapped(f"read the status checks of {instance_id}"):
             answer = self._read.describe_instance_status(InstanceIds=[instance_id], IncludeAllInstances=True)
         if not answer["InstanceStatuses"]:
             raise UnknownNode(f"EC2 has no instance {instance_id}")
@@ -87,32 +88,32 @@ class Ec2Boto3:
         )
 
     def reboot(self, instance_id: str) -> None:
-        with _mapped(f"reboot {instance_id}"):
+        with mapped(f"reboot {instance_id}"):
             self._change.reboot_instances(InstanceIds=[instance_id])
 
     def stop(self, instance_id: str) -> None:
-        with _mapped(f"stop {instance_id}"):
+        with mapped(f"stop {instance_id}"):
             self._change.stop_instances(InstanceIds=[instance_id])
 
     def start(self, instance_id: str) -> None:
-        with _mapped(f"start {instance_id}"):
+        with mapped(f"start {instance_id}"):
             self._change.start_instances(InstanceIds=[instance_id])
 
     def set_tags(self, instance_id: str, tags: dict[str, str]) -> None:
-        with _mapped(f"tag {instance_id}"):
+        with mapped(f"tag {instance_id}"):
             self._change.create_tags(Resources=[instance_id], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
 
     def remove_tags(self, instance_id: str, keys: list[str]) -> None:
-        with _mapped(f"remove tags of {instance_id}"):
+        with mapped(f"remove tags of {instance_id}"):
             self._change.delete_tags(Resources=[instance_id], Tags=[{"Key": key} for key in keys])
 
     def console_output(self, instance_id: str, *, latest: bool = False) -> str:
-        with _mapped(f"read the console of {instance_id}"):
+        with mapped(f"read the console of {instance_id}"):
             return self._read.get_console_output(InstanceId=instance_id, Latest=latest).get("Output", "")
 
 
 def _client(session: boto3.session.Session, settings: AwsSettings, config: Config) -> EC2Client:
-    with _mapped("open the EC2 client"):
+    with mapped("open the EC2 client"):
         return session.client(
             "ec2", region_name=settings.region or None, endpoint_url=settings.endpoint_url or None, config=config
         )
@@ -131,11 +132,12 @@ def _view(instance: InstanceTypeDef) -> InstanceView:
         private_ip=instance.get("PrivateIpAddress", ""),
         private_dns=instance.get("PrivateDnsName", ""),
         tags=tags,
+        launched_at=instance.get("LaunchTime"),
     )
 
 
 @contextmanager
-def _mapped(what: str) -> Iterator[None]:
+def mapped(what: str) -> Iterator[None]:
     """Turn boto3's errors into ours."""
     try:
         yield
@@ -161,4 +163,4 @@ def _explained(what: str, error: ClientError) -> HotspareError:
         return PreconditionFailed(message)
     if code in REFUSED:
         return AccessRefused(f"{message}; infra/iam has the policy that each worker role needs (docs/security.md)")
-    return ProviderBusy(message) if status >= 500 else BadInput(message)
+    return ProviderBusy(message) if status >= 500 or code in BUSY else BadInput(message)

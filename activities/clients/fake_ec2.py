@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from datetime import datetime
 
 from activities import names
 from activities.clients.aliases import KnownNode, resolve_alias
@@ -31,6 +32,7 @@ class FakeEc2:
         self._machines, self._points, self._lock, self._ended = machines, points, lock, ended
         self._nodes = {node.instance_id: node for node in nodes}
         self.statuses: dict[str, InstanceStatus] = {}
+        self.launched: dict[str, datetime] = {}
         self.tags: dict[str, dict[str, str]] = {
             node.instance_id: {"Name": node.name, names.TAG_ROLE: node.role} for node in nodes
         }
@@ -70,6 +72,11 @@ class FakeEc2:
         with self._lock:
             return "\n".join(self._machine(instance_id).kernel_log)
 
+    def machine_state(self, instance_id: str) -> str:
+        """Return the state of an instance without looking at it as a poller does."""
+        with self._lock:
+            return self._machine(instance_id).state
+
     def _name(self, instance_id: str) -> str:
         if instance_id not in self._nodes:
             raise UnknownNode(f"EC2 has no instance {instance_id}")
@@ -92,6 +99,7 @@ class FakeEc2:
                 private_ip=node.ip,
                 private_dns=f"{node.host}.ec2.internal",
                 tags=dict(self.tags[instance_id]),
+                launched_at=self.launched.get(instance_id),
             )
 
     def _status(self, instance_id: str) -> InstanceStatus:
@@ -150,5 +158,10 @@ class FakeInventory:
             "quarantine": tags.get(names.TAG_QUARANTINE, ""),
             "lease": tags.get(names.TAG_LEASE, ""),
             "fate": tags.get(names.TAG_FATE, ""),
+            "replaces": tags.get(names.TAG_REPLACES, ""),
+            "stood_back": tags.get(names.TAG_STOOD_BACK, ""),
+            "group": tags.get(names.AWS_TAG_GROUP, ""),
+            "launched_at": self._ec2.launched.get(node.instance_id),
+            "state": self._ec2.machine_state(node.instance_id),
         }
         return node.model_copy(update=seen)

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from activities import names
 from activities.active_tests import ActiveTestGate
+from activities.auto_scaling import AutoScalingClient, AutoScalingHealers
 from activities.briefing import BriefingActivities
 from activities.burn_in import BurnInActivities
 from activities.clients.evidence_store_folder import FolderEvidenceStore
 from activities.clients.fake_access import FakeAccess, FakeRun
+from activities.clients.fake_auto_scaling import FakeAutoScaling
 from activities.clients.fake_ec2 import FakeEc2, FakeInventory
 from activities.clients.fake_job import FakeJob
 from activities.clients.fake_machine import FakeFault, FakeMachine
@@ -25,6 +28,7 @@ from activities.clients.fake_text import all_reduce_text, mpirun_unreachable_tex
 from activities.clock import beat
 from activities.ec2 import Ec2Activities
 from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
+from activities.healers import HealerActivities
 from activities.host_memory import HostMemoryActivities
 from activities.incidents import IncidentActivities, WorkflowGateway
 from activities.inventory import InventoryActivities, Node
@@ -76,7 +80,8 @@ class FakeFleet:
     Points that can be counted, held or made to fail: reboot, stop, start_instance, set_tags, remove_tags, describe, status,
     boot_id, put, start, poll, kill, run.<command> (run.probe, run.quarantine_write, ...), group.start, group.poll, group.kill,
     job.find, job.status, job.hold, job.resume, inventory, console, memory.recall, memory.save, memory.intent, memory.incident,
-    memory.configuration, memory.freezes, memory.keep_freezes, page. Each takes a node name, a job name or nothing.
+    memory.configuration, memory.freezes, memory.keep_freezes, page, group_member, enter_standby, exit_standby.
+    Each takes a node name, a job name or nothing.
     """
 
     def __init__(
@@ -97,6 +102,8 @@ class FakeFleet:
         self._nodes = [self._entry(position, name, role) for position, (name, role) in enumerate(roles.items())]
         self.machines = {name: FakeMachine(name) for name in roles}
         self.ec2 = FakeEc2(self.machines, self._nodes, self.points, self._lock, self._work_ended)
+        self.auto_scaling = FakeAutoScaling(self.points, self._lock, lambda instance_id: self.node(instance_id).name)
+        self.groups: AutoScalingClient = self.auto_scaling
         self.inventory = FakeInventory(self.ec2, self._nodes, self.points)
         self.memory = FakeMemory(self.points)
         self.job = FakeJob("train", workers, self.machines, self.points, self._lock, self.quarantined_at_head)
@@ -118,6 +125,13 @@ class FakeFleet:
     def machine(self, alias: str) -> FakeMachine:
         """Return the machine behind an alias."""
         return self.machines[self.node(alias).name]
+
+    def join_group(self, group: str, *aliases: str, smallest: int = 0) -> None:
+        """Make an Auto Scaling group of these nodes."""
+        ids = [self.node(alias).instance_id for alias in aliases]
+        self.auto_scaling.join(group, ids, smallest=smallest)
+        for instance_id in ids:
+            self.ec2.tags[instance_id][names.AWS_TAG_GROUP] = group
 
     def inject(self, alias: str, fault: FakeFault) -> None:
         """Put a fault on a machine; a job that runs there stops when the fault kills work."""
@@ -171,6 +185,7 @@ class FakeFleet:
         marks = QuarantineMarks(self.ec2, self.access_to, self.inventory, jobs)
         probe = Probe(ChecksArchive(archive, "fake"), access)
         gate = self.gate(probe)
+        healers = AutoScalingHealers(self.groups, self.ec2, self.clock)
         parity = FleetParity(self.memory, self.inventory, self.job, self.access_to, probe, self.parity_settings)
         holders: list[object] = [
             Ec2Activities(self.ec2, self.access_to, self.memory, EffectSettings(), self.clock),
@@ -183,7 +198,8 @@ class FakeFleet:
             HostMemoryActivities(self.memory),
             NotifyActivities(self),
             InventoryActivities(self.inventory),
-            BriefingActivities(self.inventory, self.memory),
+            BriefingActivities(self.inventory, self.memory, healers),
+            HealerActivities(healers),
             IncidentActivities(gateway),
         ]
         return [activity for holder in holders for activity in activities_of(holder)]

@@ -45,5 +45,9 @@ def known_node(view: InstanceView) -> KnownNode:
         pool=tags.get(names.TAG_POOL, ""),
         opt_out=tags.get(names.TAG_OPT_OUT, ""),
         image=view.image_id,
+        group=tags.get(names.AWS_TAG_GROUP, ""),
+        stood_back=tags.get(names.TAG_STOOD_BACK, ""),
+        replaces=tags.get(names.TAG_REPLACES, ""),
+        launched_at=view.launched_at,
     )
     return KnownNode(node, (view.private_dns,) if view.private_dns else ())

@@ -10,16 +10,33 @@ from pathlib import Path
 from typing import Any
 
 from activities.names import TAG_CLUSTER
-from infra.iam.table import DESCRIBE, PERMISSIONS, STATUS, TAG, TAGS_WRITTEN, UNTAG, actions_of
+from infra.iam.table import (
+    DESCRIBE,
+    ENTER,
+    EXIT,
+    GROUPS,
+    MEMBERS,
+    PERMISSIONS,
+    STATUS,
+    TAG,
+    TAGS_WRITTEN,
+    UNTAG,
+    actions_of,
+)
 
 CLUSTER = "CLUSTER"
 """Stands for the cluster's name."""
 
-WITHOUT_RESOURCES = (DESCRIBE, STATUS)
-"""Actions that EC2 grants for all instances or none. Source: Service Authorization Reference, Amazon EC2, "Resource types"."""
+WITHOUT_RESOURCES = (DESCRIBE, STATUS, MEMBERS, GROUPS)
+"""Actions that AWS grants for all instances and groups or none. Source: Service Authorization Reference, Amazon EC2 and Amazon
+EC2 Auto Scaling, "Resource types"."""
+
+ON_GROUPS = (ENTER, EXIT)
+"""Actions on an Auto Scaling group, which is the cluster's when it has the cluster's tag, as its instances have."""
 
 OURS = {"StringEquals": {f"aws:ResourceTag/{TAG_CLUSTER}": CLUSTER}}
 INSTANCES = "arn:*:ec2:*:*:instance/*"
+AUTO_SCALING_GROUPS = "arn:*:autoscaling:*:*:autoScalingGroup:*:autoScalingGroupName/*"
 
 
 def policy_of(role: str) -> dict[str, Any]:
@@ -28,8 +45,10 @@ def policy_of(role: str) -> dict[str, Any]:
     statements = []
     if looks := [action for action in actions if action in WITHOUT_RESOURCES]:
         statements.append({"Sid": "LookAtInstances", "Effect": "Allow", "Action": looks, "Resource": "*"})
-    if on_nodes := [action for action in actions if action not in (*WITHOUT_RESOURCES, TAG, UNTAG)]:
+    if on_nodes := [action for action in actions if action not in (*WITHOUT_RESOURCES, *ON_GROUPS, TAG, UNTAG)]:
         statements.append(_on_nodes("NodesOfTheCluster", on_nodes, OURS))
+    if on_groups := [action for action in actions if action in ON_GROUPS]:
+        statements.append({**_on_nodes("GroupsOfTheCluster", on_groups, OURS), "Resource": AUTO_SCALING_GROUPS})
     if tagging := [action for action in actions if action in (TAG, UNTAG)]:
         keys = {"ForAllValues:StringEquals": {"aws:TagKeys": list(TAGS_WRITTEN[role])}, "Null": {"aws:TagKeys": "false"}}
         statements.append(_on_nodes("TagsOfHotspare", tagging, {**OURS, **keys}))

@@ -11,6 +11,8 @@ DESCRIBE, STATUS = "ec2:DescribeInstances", "ec2:DescribeInstanceStatus"
 CONSOLE = "ec2:GetConsoleOutput"
 REBOOT, STOP, START = "ec2:RebootInstances", "ec2:StopInstances", "ec2:StartInstances"
 TAG, UNTAG = "ec2:CreateTags", "ec2:DeleteTags"
+MEMBERS, GROUPS = "autoscaling:DescribeAutoScalingInstances", "autoscaling:DescribeAutoScalingGroups"
+ENTER, EXIT = "autoscaling:EnterStandby", "autoscaling:ExitStandby"
 
 LEARN_HOST_KEY = "learn_host_key"
 """Not an activity: what every SSH connection does that meets an unknown host key (access.learn_host_keys)."""
@@ -29,6 +31,8 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "soft_reboot_node": (DESCRIBE,),
         "power_cycle_node": (DESCRIBE, STOP, START),
         "tag_node": (DESCRIBE, TAG, UNTAG),
+        "stand_back": (DESCRIBE, TAG, MEMBERS, GROUPS, ENTER),
+        "release_healers": (DESCRIBE, UNTAG, MEMBERS, GROUPS, EXIT),
         LEARN_HOST_KEY: (CONSOLE,),
     },
     "k8s": {},
@@ -62,7 +66,7 @@ WITHOUT_AWS = {
 """Activities of roles with permissions that ask nothing of AWS, once the host key of the node is known."""
 
 TAGS_WRITTEN: dict[str, tuple[str, ...]] = {
-    "aws": (names.TAG_FATE, names.TAG_LEASE, names.TAG_REPLACES, names.TAG_ROLE),
+    "aws": (names.TAG_FATE, names.TAG_LEASE, names.TAG_REPLACES, names.TAG_ROLE, names.TAG_STOOD_BACK),
     "ssh": (names.TAG_QUARANTINE,),
 }
 """Role -> keys of the tags that it writes and removes."""

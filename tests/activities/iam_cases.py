@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from activities import names
 from activities.burn_in import GroupTest
+from activities.clients.asg_boto3 import AsgBoto3
 from activities.clients.ec2_boto3 import Ec2Boto3
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_job import FakeJob
@@ -18,6 +19,7 @@ from activities.clients.tag_inventory import TagInventory
 from activities.ec2 import DisruptNode, InspectInstance, TagNode
 from activities.errors import AccessRefused
 from activities.evidence_bundle import unpack
+from activities.healers import ReleaseHealers, StandBack
 from activities.inventory import Inventory, ListNodes, Node, ResolveNode
 from activities.jobs.activities import AwaitProgress, AwaitRank, FindJob, HoldJob, ResumeJob
 from activities.jobs.protocol import JobStatus
@@ -59,7 +61,7 @@ class HeadJob:
 class Rig:
     """The fleet's activities, over the EC2 client of one role in place of the fleet's own."""
 
-    def __init__(self, ec2: Ec2Boto3, cluster: str, folder: Path) -> None:
+    def __init__(self, ec2: Ec2Boto3, groups: AsgBoto3, cluster: str, folder: Path) -> None:
         self.fleet = FakeFleet(nodes=2, cluster=cluster)
         self.job = self.fleet.job
         self.ec2 = ec2
@@ -68,6 +70,7 @@ class Rig:
         self.seen: dict[str, Node] = {}
         fleet: Any = self.fleet
         fleet.ec2, fleet.inventory, fleet.job = ec2, self.inventory, HeadJob(self.job, self.inventory)
+        fleet.groups = groups
         nobody: Any = None
         self._activities = {activity.__name__: activity for activity in self.fleet.activities(nobody, folder)}
 
@@ -119,6 +122,14 @@ def tag_node(rig: Rig) -> None:
     rig.run("tag_node", TagNode(instance_id=spare, set=lent, expect={names.TAG_LEASE: ""}, token="t/lease"))
     back = {names.TAG_ROLE: names.ROLE_SPARE, names.TAG_FATE: names.FATE_PROBATION}
     rig.run("tag_node", TagNode(instance_id=spare, set=back, remove=[names.TAG_LEASE, names.TAG_REPLACES]))
+
+
+def stand_back(rig: Rig) -> None:
+    assert "in Standby" in rig.run("stand_back", StandBack(node=rig.node("node-1"), incident=INCIDENT)).said
+
+
+def release_healers(rig: Rig) -> None:
+    assert "back in service" in rig.run("release_healers", ReleaseHealers(node=rig.node("node-2"), incident=INCIDENT)).said
 
 
 def quarantine_node(rig: Rig) -> None:
@@ -204,6 +215,8 @@ CASES: dict[str, Callable[[Rig], None]] = {
             soft_reboot_node,
             power_cycle_node,
             tag_node,
+            stand_back,
+            release_healers,
             quarantine_node,
             lift_quarantine,
             collect_evidence,

@@ -32,6 +32,8 @@ TRUST = {
 }
 ASSUME = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Resource": "*"}]}
 EVERYTHING = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
+SERVICES = ("ec2", "autoscaling")
+GROUP_ARN = f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:1:autoScalingGroupName"
 CONSOLE = (
     "-----BEGIN SSH HOST KEY KEYS-----\n"
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIHPYbh3ppwwMiB5vaIhRDLdHu1RgLJqlOu1gQVzYvFz root@node\n"
@@ -54,6 +56,7 @@ class IamEndpoint:
         self.denied: list[str] = []
         self.iam = self.client("iam", "admin", "admin")
         self.ec2 = self.client("ec2", "admin", "admin")
+        self.groups = self.client("autoscaling", "admin", "admin")
         self.instances: dict[str, str] = {}
 
     @property
@@ -88,9 +91,30 @@ class IamEndpoint:
         self.instances[name] = str(answer["Instances"][0]["InstanceId"])
         return self.instances[name]
 
+    def group(self, name: str, members: list[str], cluster: str, *, standby: str) -> None:
+        """Make an Auto Scaling group of instances, one of them in Standby."""
+        ids = [self.instances[one] for one in members]
+        tags = [{"Key": names.TAG_CLUSTER, "Value": cluster, "PropagateAtLaunch": True}]
+        self.groups.create_launch_configuration(LaunchConfigurationName=name, ImageId="ami-12c6146b", InstanceType="p5.48xlarge")
+        self.groups.create_auto_scaling_group(
+            AutoScalingGroupName=name,
+            LaunchConfigurationName=name,
+            AvailabilityZones=[f"{REGION}a"],
+            MinSize=0,
+            MaxSize=3,
+            DesiredCapacity=0,
+            Tags=tags,
+        )
+        self.groups.attach_instances(AutoScalingGroupName=name, InstanceIds=ids)
+        self.groups.enter_standby(
+            AutoScalingGroupName=name, InstanceIds=[self.instances[standby]], ShouldDecrementDesiredCapacity=True
+        )
+
     def forget_instances(self) -> None:
-        """Take every instance away."""
-        backends.get_backend("ec2")[ACCOUNT].reset()
+        """Take every instance and group away."""
+        for service in ("ec2", "autoscaling"):
+            backend: Any = backends.get_backend(service)
+            backend[ACCOUNT].reset()
         self.instances.clear()
 
     def person(self, name: str) -> tuple[str, str]:
@@ -120,7 +144,7 @@ class IamEndpoint:
 
     def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         call = read_call(environ)
-        if call.service == "ec2" and not _unlimited(environ) and not permits(self._policy, call):
+        if call.service in SERVICES and not _unlimited(environ) and not permits(self._policy, call):
             self.denied.append(call.operation)
             refusal = error(403, "UnauthorizedOperation", f"You are not authorized to perform this operation: {call.operation}")
             start_response("403 Forbidden", list(refusal.headers))
@@ -172,15 +196,25 @@ def without(policy: dict[str, Any], action: str) -> dict[str, Any]:
 
 def permits(policy: dict[str, Any], call: AwsCall) -> bool:
     """Whether a policy allows a call: IAM's rules, for the elements and condition keys that our policies use."""
-    if call.service != "ec2":
+    if call.service not in SERVICES:
         return True
-    action = f"ec2:{call.operation}"
+    action = f"{call.service}:{call.operation}"
     arns = [f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/{one}" for one in call.instance_ids]
+    if call.service == "autoscaling":
+        arns = [f"{GROUP_ARN}/{call.parameters['AutoScalingGroupName']}"] if "AutoScalingGroupName" in call.parameters else []
     for arn in arns if not call.operation.startswith("Describe") else ["*"]:
         verdicts = [one["Effect"] for one in policy["Statement"] if _concerns(one, action, arn, call)]
         if "Allow" not in verdicts or "Deny" in verdicts:
             return False
     return bool(arns) or call.operation.startswith("Describe")
+
+
+def _tags_of(arn: str) -> dict[str, str]:
+    name = arn.rsplit("/", 1)[1]
+    if not arn.startswith(GROUP_ARN):
+        return identity_of(name).tags
+    groups: Any = backends.get_backend("autoscaling")[ACCOUNT][REGION]
+    return {tag["Key"]: tag["Value"] for tag in groups.autoscaling_groups[name].tags}
 
 
 def _concerns(statement: dict[str, Any], action: str, arn: str, call: AwsCall) -> bool:
@@ -195,7 +229,7 @@ def _concerns(statement: dict[str, Any], action: str, arn: str, call: AwsCall) -
 def _met(operator: str, keys: dict[str, Any], arn: str, call: AwsCall) -> bool:
     tag_keys = [value for key, value in sorted(call.parameters.items()) if key.startswith("Tag.") and key.endswith(".Key")]
     if operator == "StringEquals":
-        tags = identity_of(arn.rsplit("/", 1)[1]).tags
+        tags = _tags_of(arn)
         return all(tags.get(key.removeprefix("aws:ResourceTag/")) == str(value) for key, value in keys.items())
     if operator == "ForAllValues:StringEquals":
         return set(tag_keys) <= set(keys["aws:TagKeys"])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from activities.auto_scaling import AutoScalingHealers
 from activities.briefing import BriefingActivities
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_memory import FakeMemory
@@ -130,5 +131,7 @@ def test_past_faults_stay_out_of_the_histories_of_workflows() -> None:
     fleet = FakeFleet()
     node = fleet.node("node-1")
     fleet.memory.save(HostRecord(instance_id=node.instance_id, faults=[HostFault(kind="xid", code=79, at=1.0, until=1.0)]))
-    briefing = BriefingActivities(fleet.inventory, fleet.memory).brief(ResolveNode(cluster=fleet.cluster, alias="node-1"))
+    briefing = BriefingActivities(fleet.inventory, fleet.memory, AutoScalingHealers(fleet.groups, fleet.ec2)).brief(
+        ResolveNode(cluster=fleet.cluster, alias="node-1")
+    )
     assert (briefing.record.version, briefing.record.faults) == (1, [])

@@ -10,6 +10,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities import names
+from activities.clients.asg_boto3 import AsgBoto3
 from activities.clients.aws_session import session_of
 from activities.clients.ec2_boto3 import Ec2Boto3
 from activities.errors import AccessRefused
@@ -48,17 +49,25 @@ def ec2(endpoint: IamEndpoint) -> Ec2Boto3:
     return Ec2Boto3(AwsSettings(region=REGION, endpoint_url=endpoint.url, roles={"ssh": who}), "ssh")
 
 
+@pytest.fixture(scope="module")
+def groups(endpoint: IamEndpoint) -> AsgBoto3:
+    """Auto Scaling as the same role."""
+    who = AwsRole(role_arn=f"arn:aws:iam::123456789012:role/{ROLE}")
+    return AsgBoto3(AwsSettings(region=REGION, endpoint_url=endpoint.url, roles={"ssh": who}), "ssh")
+
+
 @pytest.fixture
-def rig(endpoint: IamEndpoint, ec2: Ec2Boto3, tmp_path: Path) -> Rig:
-    """A cluster of its own: two workers, the second quarantined by the incident, a spare and a head node."""
+def rig(endpoint: IamEndpoint, ec2: Ec2Boto3, groups: AsgBoto3, tmp_path: Path) -> Rig:
+    """A cluster of its own: two workers, the second quarantined by the incident and in Standby for it, a spare, a head node."""
     cluster = "c1"
     with unenforced():
         endpoint.forget_instances()
         for name, role in (("node-1", "worker"), ("node-2", "worker"), ("spare-1", "spare"), ("head", "head")):
             endpoint.launch(name, role, cluster)
-        tags = [{"Key": names.TAG_QUARANTINE, "Value": INCIDENT}]
+        endpoint.group("gpus", ["node-1", "node-2"], cluster, standby="node-2")
+        tags = [{"Key": key, "Value": INCIDENT} for key in (names.TAG_QUARANTINE, names.TAG_STOOD_BACK)]
         endpoint.ec2.create_tags(Resources=[endpoint.instances["node-2"]], Tags=tags)
-        made = Rig(ec2, cluster, tmp_path)
+        made = Rig(ec2, groups, cluster, tmp_path)
         endpoint.permit(ROLE, policy_of("observe"))
         made.seen = {node.name: node for node in made.inventory.list("")}
     return made
@@ -69,6 +78,11 @@ def play(endpoint: IamEndpoint, rig: Rig, activity: str, policy: dict[str, Any])
     endpoint.permit(ROLE, of_cluster(policy, rig.cluster))
     with enforced():
         CASES[activity](rig)
+
+
+def action_of(operation: str) -> str:
+    """Name the action of a call as a policy does."""
+    return f"{'autoscaling' if 'AutoScaling' in operation or 'Standby' in operation else 'ec2'}:{operation}"
 
 
 def test_the_policies_are_those_of_the_table() -> None:
@@ -88,7 +102,7 @@ def test_every_activity_that_workflows_call_is_in_the_table_under_the_role_that_
 def test_an_activity_works_under_the_policy_of_its_role(endpoint: IamEndpoint, rig: Rig, role: str, activity: str) -> None:
     play(endpoint, rig, activity, policy_of(role))
     assert endpoint.denied == []
-    used = {f"ec2:{operation}" for operation in endpoint.made if operation != "AssumeRole"}
+    used = {action_of(operation) for operation in endpoint.made if operation != "AssumeRole"}
     assert used == set(PERMISSIONS[role][activity]), "the table and what the activity does differ"
 
 
@@ -98,7 +112,7 @@ def test_an_activity_is_denied_without_any_one_of_its_actions(
 ) -> None:
     with pytest.raises((AccessRefused, ApplicationError)) as raised:
         play(endpoint, rig, activity, without(policy_of(role), action))
-    assert set(endpoint.denied) == {action.removeprefix("ec2:")}
+    assert set(endpoint.denied) == {action.split(":")[1]}
     refused = raised.value
     if isinstance(refused, ApplicationError):
         assert (refused.type, refused.non_retryable) == ("AccessRefused", True)
@@ -106,7 +120,7 @@ def test_an_activity_is_denied_without_any_one_of_its_actions(
 
 
 def test_a_policy_ends_at_the_border_of_its_cluster(endpoint: IamEndpoint, rig: Rig) -> None:
-    for activity in ("reboot_node", "power_cycle_node", "tag_node", "learn_host_key"):
+    for activity in ("reboot_node", "power_cycle_node", "tag_node", "learn_host_key", "stand_back", "release_healers"):
         endpoint.permit(ROLE, of_cluster(policy_of("aws"), "another"))
         with enforced(), pytest.raises((AccessRefused, ApplicationError)):
             CASES[activity](rig)
