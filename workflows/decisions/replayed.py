@@ -214,7 +214,8 @@ def _deed(step: Step) -> tuple[object, ...]:
 
 def in_words(step: Step) -> str:
     """Say what a step does, with the times that it waits."""
-    what = step.outcome or (step.rung.value if step.rung else "") or (step.page if step.kind is StepKind.ASK_PERSON else "")
+    asked = step.page if step.kind is StepKind.ASK_PERSON else ""
+    what = step.outcome or asked or (step.rung.value if step.rung else "")
     times = [f"within {step.deadline_s:g} s"] if step.deadline_s else []
     times += [f"settling {step.settling_s:g} s"] if step.settling_s else []
     said = f"{step.kind.value}: {what}" if what else step.kind.value
