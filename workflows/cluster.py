@@ -121,7 +121,7 @@ class Cluster:
         holders = await open_holders(self._cluster, self._fleet.everybody)
         silent = await silent_holders(self._cluster, holders, lambda: {one.asker for one in self._heard}, deadline_s)
         self._take_holdings()
-        self._state = book.book_silent(self._state, silent, workflow.now())
+        self._state = book.book_silent(self._state, silent, workflow.now(), self._fleet.nodes)
         self._state = book.with_stored(self._state, freezes.freezes, self._thawed)
         self._recovering = False
 

@@ -22,6 +22,7 @@ class Fleet:
 
     def __init__(self) -> None:
         self.spares: list[Node] = []
+        self.nodes: list[Node] = []
         self.everybody: list[str] = []
         self.leased: set[str] = set()
         self.view = FleetView()
@@ -40,6 +41,7 @@ class Fleet:
             **options.LOOK_UP,
         )
         self.spares = [node for node in seen.nodes if node.role == names.ROLE_SPARE]
+        self.nodes = seen.nodes
         self.everybody = [node.instance_id for node in seen.nodes]
         self.leased = {node.instance_id for node in seen.nodes if node.lease}
         self.view = fleet_view(seen.nodes)

@@ -1,11 +1,8 @@
-"""The books of Cluster: never more out than allowed, never a spare twice, never recovery blocked."""
+"""The books of Cluster: what is granted, what waits, what is booked without being judged."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from activities.host_memory import Freeze
 from activities.inventory import Node
@@ -138,11 +135,36 @@ def test_what_a_holder_says_it_holds_is_booked_once() -> None:
     assert answer.spare.instance_id == "i-s2"
 
 
-def test_a_holder_that_does_not_answer_counts_as_out_until_it_does() -> None:
+def test_a_holder_that_does_not_answer_counts_as_out_and_under_repair_until_it_does() -> None:
+    limits = ClusterSettings(max_repairs=1)
     state = book.book_silent(ClusterState(fleet=5), ["incident/lab/i-7"], NOW)
-    assert not only(judge(state, ask("i-1"))).granted
+    both = judge(state, ask("i-1"), ask("i-1", AskKind.REPAIR_SLOT), limits=limits)
+    assert [answer.granted for _, answer in both.answers] == [False, False]
     state = book.book_holding(state, Holding(asker="incident/lab/i-7"))
-    assert only(judge(state, ask("i-1"))).granted
+    both = judge(state, ask("i-1"), ask("i-1", AskKind.REPAIR_SLOT), limits=limits)
+    assert [answer.granted for _, answer in both.answers] == [True, True]
+
+
+def test_a_holder_that_does_not_answer_counts_in_its_rack_too() -> None:
+    limits = ClusterSettings(max_nodes_out=9, max_percent_out=100, max_nodes_out_per_domain=1)
+    node = Node(instance_id="i-7", name="node-7", zone="a", spine="r1")
+    state = book.book_silent(ClusterState(fleet=9), ["incident/lab/i-7"], NOW, [node])
+    answer = only(judge(state, ask("i-1"), limits=limits))
+    assert not answer.granted
+    assert "1 nodes of zone:a are out" in answer.reason
+
+
+def test_a_freeze_that_was_given_while_cluster_recovers_replaces_the_stored_one() -> None:
+    stored = Freeze(scope="rack:r1", until=NOW + timedelta(days=9), who="ann", why="earlier")
+    given = Freeze(scope="rack:r1", until=NOW + timedelta(hours=1), who="bob", why="now")
+    assert book.with_stored(book.freeze(ClusterState(), given), [stored], []).freezes == [given]
+
+
+def test_who_asks_again_is_told_what_it_waits_for_by_now() -> None:
+    frozen = book.freeze(ClusterState(fleet=9), Freeze(scope="cluster", until=NOW + timedelta(hours=1), who="ann", why="demo"))
+    state = judge(frozen, ask("i-1", fault="link")).state
+    later = NOW + timedelta(seconds=LIMITS.alone_wait_s)
+    assert "frozen" in only(judge(state, ask("i-1", fault="link"), at=later)).reason
 
 
 def test_of_a_holder_that_has_ended_everything_is_free_but_a_spare_that_still_carries_its_lease() -> None:
@@ -150,39 +172,3 @@ def test_of_a_holder_that_has_ended_everything_is_free_but_a_spare_that_still_ca
     suspect = book.release_gone(state, state.grants, leased={"i-s1"})
     assert [grant.kind for grant in suspect.grants] == [AskKind.SPARE]
     assert not book.release_gone(state, state.grants, leased=set()).grants
-
-
-class Books(RuleBasedStateMachine):
-    """Asks, returns, freezes and repeats in any order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.state = ClusterState(fleet=20)
-        self.asked = 0
-
-    @rule(node=st.integers(0, 9), kind=st.sampled_from(list(AskKind)))
-    def ask(self, node: int, kind: AskKind) -> None:
-        self.asked += 1
-        self.state = judge(self.state, ask(f"i-{node}", kind, request=f"r{self.asked}", fault=f"class-{node}")).state
-
-    @rule(which=st.integers(0, 50))
-    def give_back(self, which: int) -> None:
-        self.state = judge(book.give_back(self.state, [f"r{which}"])).state
-
-    @rule(frozen=st.booleans())
-    def freeze_or_thaw(self, frozen: bool) -> None:
-        change = Freeze(scope="cluster", until=NOW + timedelta(hours=1), who="ann", why="")
-        self.state = book.freeze(self.state, change) if frozen else book.thaw(self.state, "cluster")
-
-    @invariant()
-    def never_more_out_than_allowed(self) -> None:
-        for kind, limit in ((AskKind.NODE_OUT, LIMITS.max_nodes_out), (AskKind.REPAIR_SLOT, LIMITS.max_repairs)):
-            assert len({grant.instance_id for grant in self.state.grants if grant.kind is kind}) <= limit
-
-    @invariant()
-    def never_a_spare_with_two_holders(self) -> None:
-        leased = [grant.spare_id for grant in self.state.grants if grant.kind is AskKind.SPARE]
-        assert len(leased) == len(set(leased))
-
-
-TestBooks = Books.TestCase

@@ -137,8 +137,9 @@ class _Book:
         self._grant(ask, "there is room" if ask.kind in CAPACITY else "no other node shows it")
 
     def repeat_queued(self, ask: Ask) -> None:
-        if any(waiting.request_id == ask.request_id for waiting in self._queue):
-            self._answer(ask, self._queued(ask, self._held_back(ask)))
+        for waiting in self._queue:
+            if waiting.request_id == ask.request_id:
+                self._answer(ask, self._queued(ask, self._held_back(waiting)))
 
     def _held_back(self, ask: Ask) -> str:
         """Why a disruption may not begin now, empty when it may."""

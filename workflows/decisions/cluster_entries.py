@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from activities.host_memory import Freeze
+from activities.inventory import Node, domains_of
 from workflows.cluster_messages import Answer, AskKind, Breaker, BreakerState, ClusterState, Grant, Holding, RepairEnd
 from workflows.decisions import room
 
@@ -38,19 +41,31 @@ def book_holding(state: ClusterState, holding: Holding) -> ClusterState:
     return state.model_copy(update={"grants": [*mine, *(grant for grant in holding.grants if grant.request_id not in known)]})
 
 
-def book_silent(state: ClusterState, holders: list[str], now: datetime) -> ClusterState:
-    """Count the node of a holder that is there but does not answer as out: too careful rather than too many."""
+def book_silent(state: ClusterState, holders: list[str], now: datetime, nodes: Sequence[Node] = ()) -> ClusterState:
+    """Count the node of a holder that is there but does not answer as out and under repair: too careful rather than too many.
+
+    Where the node is known its domains and its pool count too.
+    """
+    known = {node.instance_id: node for node in nodes}
     grants = [
         Grant(
-            request_id=f"{SILENT}{holder}",
+            request_id=f"{SILENT}{kind.value}/{holder}",
             asker=holder,
-            kind=AskKind.NODE_OUT,
+            kind=kind,
             instance_id=holder.rpartition("/")[2],
             granted_at=now,
+            **_place(known.get(holder.rpartition("/")[2])),
         )
         for holder in holders
+        for kind in (AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
     ]
     return state.model_copy(update={"grants": [*state.grants, *grants]})
+
+
+def _place(node: Node | None) -> dict[str, Any]:
+    if node is None:
+        return {}
+    return {"domains": domains_of(node.zone, node.placement_group, node.spine), "pool": node.pool_name()}
 
 
 def release_gone(state: ClusterState, gone: list[Grant], leased: set[str]) -> ClusterState:
@@ -99,8 +114,12 @@ def take_back_frozen(state: ClusterState) -> ClusterState:
 
 
 def with_stored(state: ClusterState, stored: list[Freeze], thawed: list[str]) -> ClusterState:
-    """Book what host memory kept: freezes, and a breaker that was open, which then is open anew."""
-    kept = [one for one in stored if one.scope not in thawed]
+    """Book what host memory kept: freezes, and a breaker that was open, which then is open anew.
+
+    A freeze that was given meanwhile replaces the kept one of its scope.
+    """
+    given = {one.scope for one in state.freezes}
+    kept = [one for one in stored if one.scope not in thawed and one.scope not in given]
     opened = next((one for one in kept if one.scope == BREAKER), None)
     freezes = [*(one for one in kept if one.scope != BREAKER), *state.freezes]
     if opened is None:
