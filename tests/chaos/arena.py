@@ -26,7 +26,7 @@ from activities.clients.temporal_gateway import TemporalGateway
 from activities.incidents import StartIncident
 from activities.node import Report
 from tests.chaos.gateway import PointedGateway
-from tests.chaos.points import ChaosPoints, Disturbance, Kind, stands_still
+from tests.chaos.points import ChaosPoints, Disturbance, Kind, is_lost_letter, stands_still
 from tests.chaos.workers import WorkerLife
 from tests.workflows.healing import TUNED, at_once, temporal_cli
 from workers.connection import PLUGIN, runtime
@@ -46,6 +46,9 @@ LIMBO_S = 4 * 86_400.0
 
 STILL_S = 0.05
 """Seconds without a call after which it is worth to ask the server whether all is quiet. What it answers decides."""
+
+PAUSE_S, LOOK_S = 0.02, 0.3
+"""Between looks, from the first to the last of a row that saw nothing new. A look costs the server more than a step does."""
 
 REAL_LIMIT_S = 240.0
 """The same in real seconds, against a hang of the harness."""
@@ -71,6 +74,7 @@ class Arena:
     _worker: WorkerLife | None = None
     _step_s: float = 1.0
     _progress: int = 0
+    _asked_at: float = 0.0
     _last: tuple[int, int] = (0, 0)
     _reported: list[str] = field(default_factory=list)
 
@@ -119,20 +123,23 @@ class Arena:
     async def play(self) -> None:
         """Go on until every workflow has ended or waits for a person. Raises Limbo when that never comes."""
         until = time.monotonic() + REAL_LIMIT_S
+        pause_s = PAUSE_S
         while True:
             await self._serve_disturbance()
             if time.monotonic() > until:
                 raise Limbo(f"no end after {REAL_LIMIT_S:.0f} s: {', '.join(_open(await self.views()))}")
             if time.monotonic() - self.points.last_call < STILL_S or self._stands_still():
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(PAUSE_S)
                 continue
             views = await self.views()
             if self._quiet(views):
+                pause_s = PAUSE_S
                 if await self._all_ended(views):
                     return
                 await self._turn_clocks(views)
             else:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 1.5, LOOK_S)
             if self.skipped_s > LIMBO_S:
                 raise Limbo(f"after {self.skipped_s / 3600:.0f} h: {', '.join(_open(views))}")
 
@@ -164,8 +171,12 @@ class Arena:
             self.points.dead.add(number)
             self._worker.kill()
             await self.new_worker(number + 1)
-        if disturbance.taken_over or await self._given_up(disturbance):
+        if disturbance.taken_over:
             disturbance.go()
+        elif time.monotonic() - self._asked_at > LOOK_S:
+            self._asked_at = time.monotonic()
+            if await self._given_up(disturbance):
+                disturbance.go()
 
     async def _given_up(self, disturbance: Disturbance) -> bool:
         """Whether the server waits no longer for the stopped attempt. Local activities are not the server's."""
@@ -260,7 +271,7 @@ async def arena(
     """Bring up a fleet and a worker for one story on a server; leave nothing running there."""
     points = ChaosPoints(lambda workflow_id: label_of(fleet, workflow_id), lambda node: name_of(fleet, node))
     fleet = FakeFleet(nodes=4, spares=spares, cluster=cluster, points=points)
-    one = Arena(fleet, points, env, folder, short_attempts=stands_still(disturbance))
+    one = Arena(fleet, points, env, folder, short_attempts=stands_still(disturbance) or is_lost_letter(disturbance))
     with _margin_for(disturbance):
         try:
             await one.new_worker(1)

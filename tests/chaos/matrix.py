@@ -60,7 +60,7 @@ async def steps_of(env: WorkflowEnvironment, story: ChaosStory) -> list[StepKey]
     """Play a story undisturbed and return its steps in order. Raises AssertionError when even that breaks a promise."""
     with tempfile.TemporaryDirectory() as folder:
         async with arena(env, Path(folder), spares=story.spares) as one:
-            ending = await _played(one, story)
+            ending = await play(one, story)
             assert not ending.broken, f"XID {story.key} undisturbed: {'; '.join(ending.broken)}"
             assert sum(one.fleet.count("reboot", name) for name in one.fleet.machines) == story.reboots
             return rows_of(one.points.steps)
@@ -82,7 +82,7 @@ async def run_case(env: WorkflowEnvironment, case: Case, cluster: str = "lab") -
     with tempfile.TemporaryDirectory() as folder:
         try:
             async with arena(env, Path(folder), spares=story.spares, cluster=cluster, disturbance=disturbance) as one:
-                ending = await _played(one, story)
+                ending = await play(one, story)
         except Limbo as limbo:
             return Result(case, "LIMBO", (str(limbo),))
         except Exception:  # one cell that cannot be played must not hide the others
@@ -92,7 +92,8 @@ async def run_case(env: WorkflowEnvironment, case: Case, cluster: str = "lab") -
     return Result(case, ending.words, tuple(ending.broken))
 
 
-async def _played(one: Arena, story: ChaosStory) -> Ending:
+async def play(one: Arena, story: ChaosStory) -> Ending:
+    """Break the node of a story, let the story play, and judge the world afterwards."""
     for name, fault in story.hidden:
         one.fleet.inject(name, fault)
     one.fleet.inject(story.node, story.fault)

@@ -163,6 +163,13 @@ def stands_still(disturbance: Disturbance | None) -> bool:
     return disturbance is not None and disturbance.kind in (Kind.HANGS, Kind.KILLED_BEFORE, Kind.KILLED_AFTER)
 
 
+def is_lost_letter(disturbance: Disturbance | None) -> bool:
+    """Whether letters to a workflow fail for good: what tries them again is a local activity, for which no time is skipped."""
+    if disturbance is None or disturbance.kind is not Kind.FAILS_FOR_GOOD:
+        return False
+    return disturbance.key.activity in ("post", "post_to_cluster")
+
+
 class ChaosPoints(Points):
     """Records every call that an activity makes, and disturbs one. `label` gives a workflow id its name in steps."""
 

@@ -22,6 +22,9 @@ SILENCE = timedelta(seconds=2)
 LETTER = timedelta(seconds=1)
 """Long enough for a loaded machine: attempts on FakeFleet take milliseconds."""
 
+PATIENCE = timedelta(seconds=8)
+"""How long a letter is tried: the time of local activities cannot be skipped."""
+
 LETTERS = ("post", "post_to_cluster")
 
 
@@ -48,4 +51,5 @@ class _Outbound(WorkflowOutboundInterceptor):
     def start_local_activity(self, input: StartLocalActivityInput) -> ActivityHandle[object]:
         if input.activity in LETTERS:
             input.start_to_close_timeout = LETTER
+            input.schedule_to_close_timeout = PATIENCE
         return super().start_local_activity(input)

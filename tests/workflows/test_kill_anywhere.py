@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
-from tests.chaos.arena import ground
-from tests.chaos.matrix import Case, run_case
+from activities import names
+from tests.chaos.arena import arena, ground
+from tests.chaos.checker import check
+from tests.chaos.matrix import Case, play, run_case
 from tests.chaos.points import Kind, StepKey
+from tests.chaos.stories import STORIES
 
 REBOOT = StepKey("incident node-2", "reboot_node", 1, "reboot", "node-2", 1)
 BOOT_LOOK = StepKey("incident node-2", "await_boot", 1, "boot_id", "node-2", 1)
@@ -55,3 +59,27 @@ async def test_a_reported_node_that_cannot_be_looked_up_is_told_to_a_person_and_
     async with ground() as env:
         result = await run_case(env, Case("79", brief, Kind.FAILS_FOR_GOOD))
     assert result.broken == ()
+
+
+async def test_the_checker_sees_harm_of_each_kind(tmp_path: Path) -> None:
+    story = STORIES[1]
+    async with ground() as env, arena(env, tmp_path, spares=story.spares) as one:
+        assert (await play(one, story)).broken == []
+        fleet = one.fleet
+        spare = fleet.node("spare-1").instance_id
+        fleet.job.resumes.append(("again", ["node-1", "node-3"]))
+        fleet.ec2.tags[spare] |= {names.TAG_LEASE: "replace/lab/i-other", names.TAG_QUARANTINE: "incident/lab/i-other"}
+        for _ in range(2):
+            fleet.points.carry_out("reboot", "node-1", lambda: None)
+        fleet.pages.clear()
+        harm = "; ".join((await check(one, story)).broken)
+    for words in (
+        "the job was resumed 2 times",
+        "never burned in together",
+        "spare-1 is still leased to replace/lab/i-other",
+        "spare-1 is quarantined by incident/lab/i-other",
+        "the job runs on spare-1, which is quarantined",
+        "reboot of node-1: 2 times",
+        "node-1 was restarted more often than host memory knows",
+    ):
+        assert words in harm
