@@ -150,6 +150,11 @@ _STORAGE = {
     ),
 }
 
+_EFA = r"(?:\befa \S{7,16}(?: \S{1,32})?|\binfiniband (?:rdmap|efa_)\w{1,24}): "
+"""How lines of the EFA driver begin, before and after it has a PCI device to name."""
+_EFA_SILENT = r"-(?:19|62|110|ENODEV|ETIME|ETIMEDOUT)\b"
+"""Errors of a command that the device never answered; all others are an answer. Source: Linux, efa_com.c."""
+
 _NETWORK = {
     "nic_power": _pattern(r"Detected insufficient power on the PCIe slot \(\d{1,4}W\)", "insufficient power on the PCIe"),
     "nic_module": _pattern(
@@ -158,15 +163,18 @@ _NETWORK = {
     "nic_failed": _pattern(
         r"(?:mlx5_core \S{7,16}: .{0,80}(?:health compromised|firmware (?:fatal|internal) error|health recovery failed"
         r"|entering error state|Will cause a leak of a command resource)"
-        r"|\befa \S{7,16}(?: \S{1,32})?: (?!Failed to (?:process|create|alloc|register|destroy|map|attach|post|copy)).{0,120}"
+        rf"|{_EFA}(?!Failed to (?:process|submit|create|alloc|register|destroy|map|attach|post|copy)).{{0,120}}"
         r"(?:[Ff]ailed|[Tt]imeout|[Rr]eset|never set)|\befa: probe of \S{4,20} failed"
+        rf"|{_EFA}Failed to (?:process|submit) command .{{0,60}} err {_EFA_SILENT}"
         r"|\bena \S{7,16}.{0,40}: (?:Keep alive watchdog timeout|Device reset failed))",
         "mlx5_core ",
         "efa ",
+        "infiniband ",
         ": probe of ",
         "Keep alive watchdog",
         "Device reset failed",
     ),
+    "nic_command_refused": _pattern(rf"{_EFA}Failed to (?:process|submit) command ", "efa ", "infiniband "),
     "nic_register_refused": _pattern(r"mlx5_core .{0,60}mlx5_cmd_out_err.{0,60}ACCESS_REG.{0,60}failed", "mlx5_core "),
     "nic_link_down": _pattern(r"mlx5_core \S{7,16}.{0,60}: Link down", "mlx5_core "),
 }
