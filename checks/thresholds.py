@@ -37,7 +37,7 @@ class Thresholds:
     expected_efa: float = 0
     """EFA interfaces that the node must have. Source for 0: EC2 API, MaximumEfaInterfaces of its type."""
     expected_ib_ports: float = 0
-    """RDMA ports that must be up; with as many, one that never was up may be without a cable. Hotspare default 0: all of them."""
+    """InfiniBand and RoCE ports that must be up; the others may have no cable. Source for 0: gpud, by GPU; one where unknown."""
     ib_symbol_errors_per_h: float = 120.0
     """More symbol errors in an hour than that degrade a port. Source: NVSentinel; the InfiniBand bit error rate limit."""
     ib_link_recoveries_per_min: float = 5.0

@@ -19,6 +19,8 @@ DISABLED = 3
 _BRIDGED = re.compile(r"\bB[23]00\b")
 BRIDGES = 2
 """Boards of these GPUs have two ConnectX devices that lead to their own NVSwitches. Source: NVIDIA Fabric Manager user guide."""
+NEEDED = {"A100": (1, 200.0), "H100": (8, 400.0), "H200": (8, 400.0), "B200": (8, 400.0), "GB200": (8, 400.0)}
+"""GPU, and so many ports that a node needs, of so many Gb/s each. Source: gpud, minimum of ports by GPU product."""
 DOWN_S = 300.0
 """A link that is down for longer does not come back by itself. Hotspare default: a switch restarts in less."""
 DEGRADATIONS = 3
@@ -49,9 +51,11 @@ def judge_infiniband(
     if rdma.error:
         return [Finding("ib_link", Verdict.UNKNOWN, "RDMA devices could not be listed", rdma.error, at)]
     findings = list(_efa_count(rdma, instance_type, int(limits.expected_efa), at))
-    ports = _network_ports(rdma.ports, [gpu_family(instance_type), *gpu_names], looks)
+    boards = [gpu_family(instance_type), *gpu_names]
+    ports = _network_ports(rdma.ports, boards, looks)
     findings += _unread(ports, at)
-    links = list(_links(ports, looks, limits, at, uptime_s))
+    enough = _enough(ports, int(limits.expected_ib_ports), boards)
+    links = list(_links(ports, looks, enough, at, uptime_s))
     findings += links
     told = {finding.check for finding in links if finding.verdict is not Verdict.OK}
     if ports and "ib_link" not in told and not any(port.unread for port in ports):
@@ -109,12 +113,20 @@ def _efa_count(rdma: Rdma, instance_type: str, wanted: int, at: float) -> Iterab
         yield Finding("efa_count", Verdict.OK, words, evidence, at)
 
 
-def _links(
-    ports: Sequence[RdmaPort], looks: Looks, limits: Thresholds, at: float, uptime_s: Optional[float]
-) -> Iterable[Finding]:
+def _enough(ports: Sequence[RdmaPort], wanted: int, boards: Sequence[str]) -> bool:
+    """Say whether as many ports are up as were asked for, else as the GPUs need, else, for GPUs of which that is not known, one.
+
+    With enough of them one that never was up is no fault: no repair gives it a cable.
+    """
+    family = next((name for name in NEEDED for board in boards if re.search(rf"\b{name}\b", board)), "")
+    least, gbits = (wanted, 0.0) if wanted else NEEDED.get(family, (1, 0.0))
+    up = [port for port in ports if port.kind != "efa" and port.state == ACTIVE and (port.rate_gbits or 0.0) >= gbits]
+    return len(up) >= least
+
+
+def _links(ports: Sequence[RdmaPort], looks: Looks, enough: bool, at: float, uptime_s: Optional[float]) -> Iterable[Finding]:
     active = [port for port in ports if port.state == ACTIVE]
     usual = {port.model: max(one.rate_gbits or 0.0 for one in active if one.model == port.model) for port in active}
-    enough = 0 < limits.expected_ib_ports <= len(active)
     for port in ports:
         if port.state == ACTIVE and port.rate_gbits is not None and port.rate_gbits < usual[port.model]:
             summary = f"RDMA port {port.place} runs at {port.rate_gbits:g} Gb/s, others here at {usual[port.model]:g}"
@@ -124,7 +136,10 @@ def _links(
 
 
 def _down(port: RdmaPort, looks: Looks, enough: bool, at: float, uptime_s: Optional[float]) -> Finding:
-    """A port that was up before is a fault once it is down for long; one that never was may have no cable."""
+    """A port that was up before is a fault once it is down for long; one that never was may have no cable.
+
+    With too few ports up that is a warning, which `expected_ib_ports` ends where the node is wired so.
+    """
     down_s = _last_active(port, looks)
     evidence = f"state {port.state}, physical state {port.phys_state}; in order: 4 and 5"
     if down_s is None and port.kind != "efa":

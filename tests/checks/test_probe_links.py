@@ -217,6 +217,28 @@ def test_a_port_that_never_was_up_is_told_and_not_accused(watch: Watch, node: Te
     assert watch.ill(60) == []
 
 
+@pytest.mark.parametrize(
+    ("instance_type", "ports", "rate", "ill"),
+    [
+        ("p5.48xlarge", 8, "400 Gb/sec (4X NDR)", False),
+        ("p5.48xlarge", 7, "400 Gb/sec (4X NDR)", True),
+        ("p5.48xlarge", 8, "200 Gb/sec (4X HDR)", True),
+        ("p4d.24xlarge", 1, "200 Gb/sec (4X HDR)", False),
+        ("another cloud's", 1, "100 Gb/sec (4X EDR)", False),
+        ("another cloud's", 0, "", True),
+    ],
+)
+def test_a_port_without_a_cable_is_in_order_beside_as_many_as_the_gpus_need(
+    watch: Watch, node: TestNode, instance_type: str, ports: int, rate: str, ill: bool
+) -> None:
+    watch.instance_type = instance_type
+    for number in range(ports):
+        add_port(node, f"mlx5_{number}", rate=rate)
+    add_port(node, "mlx5_8")
+    set_port(node, "mlx5_8", "1: DOWN", "2: Polling")
+    assert {one.verdict for one in watch.ill() if one.check == "ib_link"} == ({Verdict.WARN} if ill else set())
+
+
 def test_a_port_that_was_switched_off_is_in_order(watch: Watch, node: TestNode) -> None:
     add_port(node, "mlx5_0")
     set_port(node, "mlx5_0", "1: DOWN", "3: Disabled")
