@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.decisions.situations import facts, out
 from workflows.decisions.cancelling import cancel_plan
-from workflows.decisions.facts import Spare
+from workflows.decisions.facts import OtherHealers, Spare
 
 
 def test_before_the_node_is_known_there_is_nothing_to_undo() -> None:
@@ -41,3 +41,11 @@ def test_a_job_that_waits_for_a_node_is_told_and_one_that_was_answered_is_not() 
 
 def test_a_node_that_serves_again_is_left_serving() -> None:
     assert "back in service" in cancel_plan(out(quarantined=False, back_in_service=True, disrupted=True)).node
+
+
+def test_other_healers_are_let_go_only_where_the_node_serves() -> None:
+    group = OtherHealers(found=["Auto Scaling group gpu"], asked=True, told=True)
+    assert any("let Auto Scaling group gpu look after" in deed for deed in cancel_plan(out(fault_gone=True, others=group)).does)
+    kept = cancel_plan(out(others=group))
+    assert not any("Auto Scaling" in deed for deed in kept.does)
+    assert any("Auto Scaling group gpu standing back" in left for left in kept.leaves)

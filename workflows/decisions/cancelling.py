@@ -27,6 +27,8 @@ def cancel_plan(facts: Facts | None) -> CancelPlan:
         does.append(f"tell the recovery of {facts.job} that nothing comes in place of {facts.node.name}, which pages")
     if lift:
         does.append("lift the quarantine")
+    if facts.others.asked and (lift or not facts.quarantined):
+        does.append(f"let {' and '.join(facts.others.found)} look after {facts.node.name} again")
     does.append("end the incident as cancelled, and remember its decisions")
     return CancelPlan(
         give_up_job=give_up_job, lift_quarantine=lift, node=_node(facts, lift=lift), does=does, leaves=_leaves(facts, lift=lift)
@@ -48,6 +50,8 @@ def _leaves(facts: Facts, *, lift: bool) -> list[str]:
     if facts.quarantined and not lift:
         leaves.append(f"{facts.node.name} quarantined: hotspare report {facts.node.name} has it re-tested and returned")
         leaves.append("a reset, reboot or stop that was asked for already: it is not taken back, and no other follows it")
+    if facts.others.asked and facts.quarantined and not lift:
+        leaves.append(f"{' and '.join(facts.others.found)} standing back, until {facts.node.name} serves again")
     if facts.job and facts.job_told and facts.job_answered:
         leaves.append(f"{facts.job} with what it was given: its recovery goes on by itself")
     if facts.spare is Spare.READY:
