@@ -6,13 +6,13 @@ import errno
 import json
 import os
 import select
-import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Callable, Optional
 
 from checks.host import Host
+from checks.probes.child import end_child
 
 LOCAL_TYPES = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "zfs"})
 NETWORK_TYPES = frozenset({"nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "beegfs", "gpfs", "wekafs", "9p"})
@@ -134,7 +134,7 @@ def _child_answers(paths: Sequence[str], deadline_s: float, ask: Callable[[str],
         return _receive(receiver, len(paths), deadline_s)
     finally:
         os.close(receiver)
-        _end(child)
+        end_child(child, 0.1)
 
 
 def _answer(paths: Sequence[str], sender: int, ask: Callable[[str], Answer]) -> None:
@@ -163,15 +163,6 @@ def _receive(receiver: int, wanted: int, deadline_s: float) -> list[Answer]:
 def _parsed(line: bytes) -> Answer:
     state, error, percent, inodes = json.loads(line)
     return (state, error, percent, inodes)
-
-
-def _end(child: int) -> None:
-    """Kill and reap the child; one that is stuck in the kernel cannot be reaped and is left to init."""
-    os.kill(child, signal.SIGKILL)
-    for _ in range(20):
-        if os.waitpid(child, os.WNOHANG)[0]:
-            return
-        select.select([], [], [], 0.005)
 
 
 def _answered(mount: Mount, answer: Answer) -> Mount:

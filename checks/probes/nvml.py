@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import time
 from typing import Optional
 
+from checks.probes.child import end_child
 from checks.probes.nvml_readings import read_gpu, text
 from checks.probes.nvml_tags import take
 from checks.probes.readings import NvmlState, state_from_json
@@ -37,7 +37,7 @@ def read_nvml(deadline_s: float, deep: bool = False) -> NvmlState:
         text = _receive(receiver, time.monotonic() + deadline_s)
     finally:
         os.close(receiver)
-        _end(child)
+        end_child(child, 0.5)
     if text is None:
         return NvmlState("hung", f"NVML gave no answer within {deadline_s:g} s")
     try:
@@ -67,15 +67,6 @@ def _receive(receiver: int, deadline: float) -> Optional[bytes]:
         if not chunk:
             return content
         content += chunk
-
-
-def _end(child: int) -> None:
-    """Kill and reap the child; one that is stuck in the kernel cannot be reaped and is left to init."""
-    os.kill(child, signal.SIGKILL)
-    for _ in range(100):
-        if os.waitpid(child, os.WNOHANG)[0]:
-            return
-        select.select([], [], [], 0.005)
 
 
 def _read(deep: bool) -> NvmlState:

@@ -31,7 +31,7 @@ NCCL_FOLDERS = (
 
 NCCL_HEADER = "/usr/include/nccl.h"
 
-_DRIVER = re.compile(r"^NVRM version:(.*?\bKernel Module\b.*?)\s(\d+\.\d+(?:\.\d+)*)\b", re.MULTILINE)
+_DRIVER = re.compile(r"^NVRM version:(.{0,200}?\bKernel Module\b.{0,80}?)\s(\d{3,4}(?:\.\d{1,4}){1,3})(?=\s|$)", re.MULTILINE)
 _MANAGER = re.compile(r"version is\s*:\s*(\d[\w.]*)")
 _NCCL_LIBRARY = re.compile(r"^libnccl\.so\.(\d+\.\d+\.\d+)$")
 _NCCL_HEADER = re.compile(r"^#define NCCL_(MAJOR|MINOR|PATCH)\s+(\d+)", re.MULTILINE)
@@ -50,6 +50,12 @@ def read_software(host: Host, instance_type: str, nvml_driver: str, deadline_s: 
     facts.update(cuda=_cuda(host), nccl=_nccl(host), **_efa_packages(host))
     facts.update(fabric_manager=manager(), efa_driver=efa())
     return facts
+
+
+def driver_version_in(text: str) -> str:
+    """Return the version in /proc/driver/nvidia/version, empty where it has none."""
+    found = _DRIVER.search(text)
+    return found.group(2) if found else ""
 
 
 def _system(host: Host) -> Fact:

@@ -14,6 +14,7 @@ from checks.parity.configuration import KNOWN, NOT_APPLICABLE, UNREADABLE, known
 from checks.probes.configuration import judge_configuration, read_configuration, with_checks
 from checks.probes.pci import read_pci
 from checks.probes.readings import ERROR, NOT_SUPPORTED, OK, GpuReadings, NvmlState, Reading
+from checks.probes.software import driver_version_in
 from tests.checks.node import TestNode
 
 OPEN = """NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs-builder@U22)
@@ -223,3 +224,24 @@ def read_nothing() -> Configuration:
 def test_a_foreign_document_is_refused(foreign: object) -> None:
     with pytest.raises((KeyError, TypeError, AttributeError)):
         configuration_from_json(foreign)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 18:56:32 UTC 2023\nGCC version:  gcc 11.4",
+            "535.129.03",
+        ),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs@U22)  Tue Sep 23", "580.95.05"),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  595.45.04  Release Build\nGCC version: gcc 13.2.0",
+            "595.45.04",
+        ),
+        ("GCC version:  gcc version 11.4.0", ""),
+        ("1000.0 0.0\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_driver_tells_its_version_in_every_build(text: str, version: str) -> None:
+    assert driver_version_in(text) == version

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from activities.errors import NodeUnreachable
 from activities.node_access import CommandResult
 from checks.catalog import Machine
@@ -16,29 +14,8 @@ from tests.workers.test_watcher import Scene, ScriptedAccess, until
 from tests.workers.test_watcher_node_log import start, xid
 from workers.watcher.cursors import CursorFile
 from workers.watcher.follow import report_of
-from workers.watcher.machine import driver_version_in, machine_of
+from workers.watcher.machine import machine_of
 from workers.watcher.node_log import NodeLog
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
-        (
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 18:56:32 UTC 2023\nGCC version:  gcc 11.4",
-            "535.129.03",
-        ),
-        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (dvs@U22)  Tue Sep 23", "580.95.05"),
-        (
-            "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  595.45.04  Release Build\nGCC version: gcc 13.2.0",
-            "595.45.04",
-        ),
-        ("GCC version:  gcc version 11.4.0", ""),
-        ("1000.0 0.0\n", ""),
-        ("", ""),
-    ],
-)
-def test_the_driver_tells_its_version_in_every_build(text: str, version: str) -> None:
-    assert driver_version_in(text) == version
 
 
 class Telling(ScriptedAccess):

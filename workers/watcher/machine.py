@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from activities.errors import HotspareError
@@ -10,14 +9,13 @@ from activities.inventory import Node
 from activities.node_access import NodeAccess
 from checks.catalog import Machine, Override, gpu_family
 from checks.model import KernelEvent
+from checks.probes.software import driver_version_in
 
 UPTIME = ["sh", "-c", 'cat "${HOTSPARE_HOST_ROOT:-}/proc/uptime"']
 DRIVER = ["sh", "-c", 'cat "${HOTSPARE_HOST_ROOT:-}/proc/driver/nvidia/version"']
 
 DRIVER_DECIDES = range(144, 151)
 """XIDs whose registers mean another thing from driver R575 on. Source: NVIDIA XID catalog 2025-09-30."""
-
-_DRIVER = re.compile(r"^NVRM version:.{0,200}?Kernel Module.{0,80}?\s(\d{3,4}(?:\.\d{1,4}){1,3})(?=\s|$)", re.MULTILINE)
 
 
 def uptime_of(access: NodeAccess, deadline_s: float) -> float | None:
@@ -35,12 +33,6 @@ def machine_of(access: NodeAccess, node: Node, overrides: Mapping[str, Override]
     except HotspareError:
         version = ""
     return Machine(version, gpu_family(node.instance_type), overrides)
-
-
-def driver_version_in(text: str) -> str:
-    """Return the version in /proc/driver/nvidia/version, empty where it has none."""
-    found = _DRIVER.search(text)
-    return found.group(1) if found else ""
 
 
 def reservation(event: KernelEvent, machine: Machine) -> str:
