@@ -91,6 +91,8 @@ def _xid(code: int, machine: Machine) -> Explanation:
             )
         )
     facts += [("listed for", listed), ("note", entry.note)]
+    if lookup_sxid(code).block:
+        facts.append(("see also", f"it is a code of the NVSwitch: hotspare explain sxid {code}"))
     if entry.nvidia_immediate:
         facts.append(("NVIDIA says", " then ".join(filter(None, (entry.nvidia_immediate, entry.nvidia_investigatory)))))
     if entry.recovery_since:
@@ -189,7 +191,8 @@ def _line(event: KernelEvent, machine: Machine) -> Explanation:
         **_data_of(seen),
         "because": seen.because,
     }
-    return Explanation(name, f"A line of {name}", _filled(facts), data)
+    what = {"xid": f"XID {event.code}", "sxid": f"SXid {event.code}"}.get(event.kind, event.signal)
+    return Explanation(name, f"A line of {what}", _filled(facts), data)
 
 
 def _ecc() -> Explanation:

@@ -68,7 +68,7 @@ def judge(text: str, instance_type: str = "", exit_status: Optional[int] = None)
         return worst([(f"diagnostic {number}", one) for number, one in enumerate(judged, 1)])
     last = last_line(text.split("\n"))
     if not last or _COULD_NOT_RUN.search(text[:20000]):
-        what = f"{last or 'nothing was printed'} (exit status {exit_status})"
+        what = (last or "nothing was printed") + ("" if exit_status is None else f" (exit status {exit_status})")
         return unknown(causes.COULD_NOT_RUN, what, "check that nv-hostengine runs on the node, then run again", line=last)
     return unreadable("dcgmi diag", "there is no JSON of a DCGM diagnostic; run dcgmi diag with -j")
 

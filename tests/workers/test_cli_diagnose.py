@@ -196,3 +196,10 @@ def test_what_a_log_holds_cannot_steer_the_terminal() -> None:
     status, out, _ = type_in("-", given=hostile)
     assert status == 2
     assert all(letter.isprintable() or letter == "\n" for letter in out)
+
+
+def test_a_driver_version_that_is_none_is_refused() -> None:
+    status, out, err = type_in("-", "--driver-version", "newest", given=LOST + "\n")
+    assert (status, out) == (64, "")
+    assert "no driver version" in err
+    assert type_in("-", "--driver-version", "580", given=LOST + "\n")[0] == 2

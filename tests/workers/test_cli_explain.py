@@ -36,6 +36,11 @@ def test_a_code_is_explained_with_its_action_its_ladder_and_its_sources(capsys: 
         assert part in text
 
 
+def test_a_number_of_the_switch_is_pointed_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "hotspare explain sxid 20034" in told(capsys, "20034")
+    assert "explain sxid" not in told(capsys, "79")
+
+
 @pytest.mark.parametrize("topic", [["79"], ["xid", "79"], ["XID:79"], ["xid 79"], ["Xid79"], ["xid-79"]])
 def test_a_code_may_be_written_as_people_write_it(capsys: pytest.CaptureFixture[str], topic: list[str]) -> None:
     found = document(capsys, *topic)

@@ -23,7 +23,7 @@ from checks.diagnosis import FleetLogs, Hardware, Recommendation, Storm, describ
 from checks.document import worst
 from checks.model import KernelEvent, Verdict
 from workers.cli.common import Answer, answering
-from workers.cli.inputs import DAMAGED, open_input
+from workers.cli.inputs import DAMAGED, driver_of, open_input
 from workers.settings import load_settings
 
 MOST_ROWS = 200
@@ -58,7 +58,7 @@ def diagnose(
     """Diagnose nodes from their kernel logs: OK, WARN, CRITICAL or UNKNOWN (exit status 0 to 3) by the worst recommendation."""
     with answering(as_json) as answer:
         overrides = read_overrides(load_settings(config).checks.overrides) if config else {}
-        logs = FleetLogs(Hardware(instance_type, driver_version=driver_version, overrides=overrides), time.time())
+        logs = FleetLogs(Hardware(instance_type, driver_version=driver_of(driver_version), overrides=overrides), time.time())
         faults = _Faults()
         for file, name in _named(files):
             for node, event, meaning in _read(logs, file, name):

@@ -17,6 +17,7 @@ from checks.catalog.explain import GROUPS, Explanation, UnknownTopic, explain
 from checks.catalog.rule_tables import Rules
 from checks.model import Action
 from workers.cli.common import Answer, ConfigOption, JsonOption, answering
+from workers.cli.inputs import driver_of
 from workers.settings import Settings, SettingsError, load_settings, named_config
 from workflows.decisions.settings import PolicySettings
 
@@ -48,7 +49,7 @@ def explain_topic(
         settings = _settings(config)
         overrides = read_overrides(settings.checks.overrides) if settings else {}
         try:
-            found = explain(topic, Machine(driver_version, gpu_family(instance_type), overrides))
+            found = explain(topic, Machine(driver_of(driver_version), gpu_family(instance_type), overrides))
         except UnknownTopic as error:
             raise BadInput(str(error)) from error
         ladder = _ladder(found, settings.policy if settings else PolicySettings())

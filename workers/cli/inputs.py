@@ -1,4 +1,4 @@
-"""Opens what a person gives a command to read: a file, a pipe or standard input, packed or not."""
+"""Reads what a person gives a command: a file, a pipe or standard input, packed or not; a driver version."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from activities.errors import BadInput
+from checks.catalog import Machine
 
 DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
 """What reading from a packed input may raise where it is cut or damaged."""
@@ -25,6 +26,13 @@ _PACKED: tuple[tuple[bytes, Callable[[BinaryIO], object]], ...] = (
 )
 _REFUSED = ((b"\x28\xb5\x2f\xfd", "zstdcat {}"), (b"LPKSHHRH", "journalctl --file {} -k -o json"))
 """Beginnings of files that another program has to read first, and its command."""
+
+
+def driver_of(version: str) -> str:
+    """Return the driver version that a person named. Raises BadInput for what is none: registers would be read at random."""
+    if version and not Machine(version).driver_branch:
+        raise BadInput(f"{version!r} is no driver version; write it as 580.95.05, or as 580")
+    return version
 
 
 def open_input(file: str, stack: ExitStack, what: str) -> BinaryIO:

@@ -221,11 +221,11 @@ def _tell_status(answer: Answer, seen: dict[str, Any]) -> None:
 
 def _tell_faults(answer: Answer, rows: dict[str, dict[str, Any]]) -> None:
     table = Table(box=None, padding=(0, 1), title_justify="left")
-    for heading in ("fault", "what breaks", "shows in", "class", "action", "cure"):
-        table.add_column(heading, overflow="fold")
+    for heading in ("fault", "what breaks", "shows in", "class, action", "cure"):
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("fault", "class, action"))
     for name, row in sorted(rows.items(), key=lambda one: one[1]["fault_class"]):
-        words = ("what", "signal", "fault_class", "action", "cure")
-        table.add_row(Text(name, style="cyan"), *(Text(row[word]) for word in words))
+        words = (row["what"], row["signal"], f"{row['fault_class']}\n{row['action']}", row["cure"])
+        table.add_row(Text(name, style="cyan"), *(Text(word) for word in words))
     answer.say(table)
     answer.say(Text("next: hotspare lab inject node-2 --fault fell_off_bus"))
 
