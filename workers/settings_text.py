@@ -112,7 +112,13 @@ def toml_value(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(toml_value(item) for item in value) + "]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(str(key))} = {toml_value(item)}" for key, item in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(
+                f"{_key(str(key.value if isinstance(key, Enum) else key))} = {toml_value(item)}" for key, item in value.items()
+            )
+            + "}"
+        )
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")  # fine in JSON, not in TOML
 
 
