@@ -90,16 +90,30 @@ class QuarantineMarks:
 
         Tags come from the inventory, which may be some seconds old, so one that says "quarantined" is read again.
         """
-        marked = self._marked_at_head() if self._head else set()
+        marked = self.marked()
         owners = {node.name: self.owner(node) for node in nodes if node.name in marked or node.quarantine or not self._head}
         return {name: owner for name, owner in owners.items() if owner}
 
-    def _marked_at_head(self) -> set[str]:
+    @property
+    def at_head(self) -> bool:
+        """Whether there is a head node, whose files keep the job launcher off nodes."""
+        return bool(self._head)
+
+    def marked(self) -> set[str]:
+        """Return the names that have a file on the head node, whoever wrote it."""
+        if not self._head:
+            return set()
         return {line for line in self._ask_head([LIST, "sh"], "the quarantine files").splitlines() if line}
 
     def tag(self, node: Node) -> str:
         """Return the incident that the tag names, empty if none."""
         return self._ec2.describe(node.instance_id).tags.get(names.TAG_QUARANTINE, "")
+
+    def in_pool(self, node: Node) -> bool:
+        """Whether the node is a spare. The inventory may be some seconds old, so one that says so is read again."""
+        if node.role != names.ROLE_SPARE:
+            return False
+        return self._ec2.describe(node.instance_id).tags.get(names.TAG_ROLE, "") == names.ROLE_SPARE
 
     def set_tag(self, node: Node, owner: str) -> None:
         self._ec2.set_tags(node.instance_id, {names.TAG_QUARANTINE: owner})

@@ -37,6 +37,7 @@ from activities.notify import Notifier, NotifyActivities
 from activities.parity import FleetParity, ParityActivities
 from activities.probing import ChecksArchive, Probe
 from activities.quarantine import QuarantineActivities, QuarantineMarks
+from activities.reconcile import ReconcileActivities
 from checks.archive import build_archive
 from workers.connection import TemporalAway
 from workers.settings import Settings
@@ -261,11 +262,12 @@ class Wiring:
         look_ups.append(BriefingActivities(self.inventory, self.memory, self.healers))
         look_ups.append(HealerActivities(self.healers))
         look_ups.append(ParityActivities(self.parity, self.inventory, self.memory))
+        reconcile = ReconcileActivities(self.ec2, self.inventory, marks, self.memory, self._job_adapter)
         burn_in = BurnInActivities(self._launcher, self._gate, settings.burn_in)
         holders: dict[str, list[object]] = {
             names.QUEUE_WORKFLOWS: [decide, IncidentActivities(self.gateway)],
             names.QUEUE_AWS: [*look_ups, ec2, self.node_activities],
-            names.QUEUE_SSH: [self.node_activities, QuarantineActivities(marks), jobs],
+            names.QUEUE_SSH: [self.node_activities, QuarantineActivities(marks), jobs, reconcile],
             names.QUEUE_SSH_SLOW: [self.node_activities, EvidenceActivities(self.evidence), ec2, jobs, burn_in],
             names.QUEUE_NOTIFY: [NotifyActivities(self.notifier)],
         }

@@ -12,6 +12,7 @@ from workflows.cluster_messages import Ask, ClusterState
 from workflows.decisions.burn_in_plan import BurnInFacts, BurnInNext, plan_next
 from workflows.decisions.cluster_book import Judgement, judge_asks
 from workflows.decisions.facts import Facts, Step
+from workflows.decisions.orphans import LeftBehind, OrphanPlan, plan_orphans
 from workflows.decisions.policy import next_step
 from workflows.decisions.settings import ClusterSettings, PolicySettings, SweepSettings
 from workflows.decisions.storm_plan import StormFacts, StormPlan, plan_storm
@@ -91,6 +92,11 @@ class DecideActivities:
     def plan_storm(self, facts: StormFacts) -> StormPlan:
         """Choose what is done about an event that shows on many nodes."""
         return plan_storm(facts, self._policy)
+
+    @activity.defn
+    def plan_orphans(self, left: LeftBehind) -> OrphanPlan:
+        """Choose what is done about what was left behind."""
+        return plan_orphans(left, self._policy)
 
     @activity.defn
     def plan_sweep(self) -> SweepPlan:

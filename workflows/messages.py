@@ -93,6 +93,12 @@ class StartSweep(Message):
     cluster: str = ""
 
 
+class StartReconcile(Message):
+    """Input of Reconcile."""
+
+    cluster: str = ""
+
+
 class Word(Message):
     """What a person says to an incident. `by` is who; `step` says which step is meant, empty for the present one."""
 

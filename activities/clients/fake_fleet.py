@@ -39,6 +39,7 @@ from activities.notify import NotifyActivities, Page
 from activities.parity import FleetParity, ParityActivities
 from activities.probing import ChecksArchive, Probe
 from activities.quarantine import QUARANTINE_DIR, QuarantineActivities, QuarantineMarks
+from activities.reconcile import ReconcileActivities
 from activities.settings import (
     AccessSettings,
     BurnInSettings,
@@ -200,6 +201,7 @@ class FakeFleet:
             InventoryActivities(self.inventory),
             BriefingActivities(self.inventory, self.memory, healers),
             HealerActivities(healers),
+            ReconcileActivities(self.ec2, self.inventory, marks, self.memory, self.job),
             IncidentActivities(gateway),
         ]
         return [activity for holder in holders for activity in activities_of(holder)]

@@ -40,6 +40,7 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "quarantine_node": (DESCRIBE, TAG),
         "lift_quarantine": (DESCRIBE, UNTAG),
         "collect_evidence": (DESCRIBE, STATUS, CONSOLE),
+        "find_traces": (DESCRIBE,),
         "deep_test": (DESCRIBE,),
         "group_test": (DESCRIBE,),
         "find_job": (DESCRIBE,),

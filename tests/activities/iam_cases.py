@@ -27,6 +27,7 @@ from activities.node import DeepTest
 from activities.node_messages import CollectEvidence
 from activities.parity import CompareFleet
 from activities.quarantine import LiftQuarantine, QuarantineNode
+from activities.reconcile import FindTraces
 from checks.model import Verdict
 from infra.iam.table import FIND_NODES, LEARN_HOST_KEY
 from tests.activities.conftest import attempt
@@ -152,6 +153,11 @@ def collect_evidence(rig: Rig) -> None:
         raise AccessRefused(refused[0]["why"])
 
 
+def find_traces(rig: Rig) -> None:
+    found = rig.run("find_traces", FindTraces(cluster=rig.cluster))
+    assert [trace.node.name for trace in found.nodes] == ["node-2"]
+
+
 def deep_test(rig: Rig) -> None:
     result = rig.run("deep_test", DeepTest(node=rig.node("spare-1"), run_id="deep/1"))
     assert result.verdict is Verdict.OK, result
@@ -173,7 +179,7 @@ def hold_job(rig: Rig) -> None:
 
 def resume_job(rig: Rig) -> None:
     rig.job.hold("train", "test")
-    assert rig.run("resume_job", ResumeJob(job="train", nodes=["node-1", "spare-1"], token="t/1")).run_token == "t/1"
+    assert rig.run("resume_job", ResumeJob(job="train", nodes=["node-1", "node-3"], token="t/1")).run_token == "t/1"
 
 
 def await_progress(rig: Rig) -> None:
@@ -220,6 +226,7 @@ CASES: dict[str, Callable[[Rig], None]] = {
             quarantine_node,
             lift_quarantine,
             collect_evidence,
+            find_traces,
             deep_test,
             group_test,
             find_job,

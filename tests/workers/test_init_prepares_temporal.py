@@ -9,9 +9,9 @@ from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, RemoveSearchAttributesRequest
 from temporalio.client import Client, ScheduleActionStartWorkflow, ScheduleOverlapPolicy
 
-from activities.names import SEARCH_ATTRIBUTES, sweep_schedule_id
+from activities.names import SEARCH_ATTRIBUTES, reconcile_schedule_id, sweep_schedule_id
 from workers.attributes import missing_attributes, prove_attributes, register_attributes
-from workers.cli.sweeping import CATCH_UP, schedule_sweep
+from workers.cli.sweeping import CATCH_UP, schedule_reconcile, schedule_sweep
 from workers.settings import parse_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -62,4 +62,14 @@ async def test_the_sweep_is_scheduled_once_follows_its_setting_and_stays_paused_
     assert (schedule.state.paused, schedule.state.note) == (True, "maintenance")
     assert isinstance(schedule.action, ScheduleActionStartWorkflow)
     assert schedule.action.task_queue == "hotspare"
+    await handle.delete()
+
+
+async def test_the_look_for_what_was_left_behind_has_a_schedule_of_its_own(client: Client) -> None:
+    settings = parse_settings({"cluster": {"name": "tidied"}, "sweep": {"reconcile_interval_s": 60}}, Path("/x/hotspare.toml"))
+    assert await schedule_reconcile(client, settings) == "scheduled every 60 s"
+    handle = client.get_schedule_handle(reconcile_schedule_id("tidied"))
+    schedule = (await handle.describe()).schedule
+    assert isinstance(schedule.action, ScheduleActionStartWorkflow)
+    assert (schedule.action.workflow, schedule.policy.overlap) == ("Reconcile", ScheduleOverlapPolicy.SKIP)
     await handle.delete()

@@ -18,7 +18,7 @@ from workers.attributes import prove_attributes, register_attributes
 from workers.cli.common import Answer, ConfigOption, JsonOption, answering, run_async
 from workers.cli.doctor import STYLES
 from workers.cli.health import Line, check_inventory, overall
-from workers.cli.sweeping import schedule_sweep
+from workers.cli.sweeping import schedule_reconcile, schedule_sweep
 from workers.connection import connect
 from workers.intake.token import write_token
 from workers.settings import CONFIG_NAME, Settings, SettingsError, find_config, load_settings, named_config
@@ -116,13 +116,14 @@ def _token(settings: Settings) -> Line:
 
 
 async def prepare(settings: Settings) -> list[Line]:
-    """Register and prove search attributes, schedule the sweep, start the cluster's keeper, look at the nodes. Idempotent."""
+    """Register and prove search attributes, schedule what runs by the clock, start the keeper, look at the nodes. Idempotent."""
     client = await connect(codec=settings.codec)
     wiring = Wiring(settings, client)
     try:
         lines = [Line("Temporal", Verdict.OK, f"namespace {client.namespace} at {client.service_client.config.target_host}")]
         lines.append(await _attributes(client))
         lines.append(Line("sweep", Verdict.OK, await schedule_sweep(client, settings)))
+        lines.append(Line("reconcile", Verdict.OK, await schedule_reconcile(client, settings)))
         joined = await wiring.gateway.ensure_cluster(settings.name)
         lines.append(Line("keeper", Verdict.OK, f"{joined.workflow_id} runs"))
         found, nodes = await check_inventory(settings, wiring)

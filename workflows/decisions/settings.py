@@ -209,4 +209,7 @@ class SweepSettings(Section):
     interval_s: float = Field(
         300.0, description="Between sweeps. Source: Meta RSC runs its checks every 5 min (arXiv:2410.21680)"
     )
+    reconcile_interval_s: float = Field(
+        1800.0, description="Between looks for what dead incidents and replacements left behind. Hotspare default"
+    )
     parallel: int = Field(8, description="Nodes examined at once. Hotspare default: below the urgent work")
