@@ -69,6 +69,7 @@ class Incident:
         self.strike = False
         self.ui_url = ""
         self.last_boot_id = ""
+        self.paging: list[workflow.ActivityHandle[None]] = []
         self._circles = Circles()
         self.booted_at: str = ""
 

@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.decisions.facts import Step
     from workflows.incident import Incident
     from workflows.incident_healers import release
-    from workflows.incident_people import page
+    from workflows.incident_people import page, pages_are_out
     from workflows.incident_steps import lift_quarantine
 
 
@@ -93,3 +93,4 @@ async def close_out(incident: Incident, step: Step) -> None:
     await workflow.execute_activity_method(
         HostMemoryActivities.close_host_incident, request, summary=f"remember: {step.outcome}", **options.LOOK_UP
     )
+    await pages_are_out(incident)

@@ -38,7 +38,7 @@ async def ask_person(incident: Incident, step: Step) -> None:
 
 
 async def page(incident: Incident, why: str, key: str, *, again: bool = False, waits: bool = False) -> None:
-    """Send a page, once per key unless `again`. A dead pager is told in the story and stops nothing."""
+    """Send a page, once per key unless `again`. It goes out beside the work: a dead pager holds up nothing but the closing."""
     if key in incident.known.paged and not again:
         return
     incident.learn(paged=[*(one for one in incident.known.paged if one != key), key])
@@ -60,7 +60,16 @@ async def page(incident: Incident, why: str, key: str, *, again: bool = False, w
         next_commands=commands,
         ui_link=f"{incident.ui_url}/namespaces/{info.namespace}/workflows/{info.workflow_id}" if incident.ui_url else "",
     )
-    try:
-        await workflow.execute_activity_method(NotifyActivities.page, message, summary=f"page: {key}", **options.PAGE)
-    except ActivityError as error:
-        incident.tell("page failed", cause_of(error))
+    incident.paging.append(workflow.start_activity_method(NotifyActivities.page, message, summary=f"page: {key}", **options.PAGE))
+    if not workflow.patched("pages go out beside the work"):
+        await pages_are_out(incident)
+
+
+async def pages_are_out(incident: Incident) -> None:
+    """Wait until every page was taken or given up. One that failed is told in the story."""
+    going, incident.paging = incident.paging, []
+    for page_sent in going:
+        try:
+            await page_sent
+        except ActivityError as error:
+            incident.tell("page failed", cause_of(error))
