@@ -113,7 +113,11 @@ async def test_quarantine_that_cannot_be_written_waits_for_a_person_and_is_tried
     handle = await no_spares.report("node-2", xid=79)
     await no_spares.told(handle, "stuck")
     await no_spares.told(handle, "asks a person")
-    assert "hotspare hand-back node-2" in fleet.pages[-1].next_commands
+
+    async def told_how_to_hand_back() -> bool:
+        return bool(fleet.pages) and "hotspare hand-back node-2" in fleet.pages[-1].next_commands
+
+    await no_spares.until(told_how_to_hand_back)
     assert fleet.count("reboot") == 0
     fleet.points.forgive("set_tags")
     await handle.execute_update("hand_back", Word(by="ann", reason="EC2 answers again"))
