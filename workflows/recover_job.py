@@ -105,7 +105,9 @@ class RecoverJob:
                 end = await self._resume(status, nodes)
                 if end is not None:
                     return end
-                await self._somebody_falls_out("the resume was refused for a quarantined node, and no incident speaks for it")
+                await self._somebody_falls_out(
+                    "the resume was refused for a node that is quarantined or back in the pool, and no incident speaks for it"
+                )
         raise GivenUp(f"{BURN_IN_ROUNDS} burn-ins did not end with a node set that passes")
 
     async def _hold(self) -> JobStatus:
@@ -240,7 +242,7 @@ class RecoverJob:
 
     async def _hand_to_person(self, why: str) -> JobResumed:
         self._view.tell("with a person", why)
-        state = "was resumed and does not progress" if self._resuming else "stays held"
+        state = "was resumed and does not progress" if self._resuming else "stays held" if self._held else "could not be held"
         problem = await page_about_job(self._job, state, why, self._set, f"{self._tokens.run}/given-up/{self._tokens.next()}")
         if problem:
             self._view.tell("page failed", problem)

@@ -123,6 +123,7 @@ class JobActivities:
             if status.state not in (JobState.STOPPED, JobState.HELD):
                 raise PreconditionFailed(f"job {request.job} is {status.state.value}, so it is not resumed; hold it first")
             self._refuse_quarantined(request)
+            self._refuse_pooled(request, status.nodes)
             refuse_if_late()
             self._adapter.resume(request.job, request.nodes, request.token)
             return self._adapter.status(request.job)
@@ -184,6 +185,13 @@ class JobActivities:
         if owners:
             who = "; ".join(f"{name} is quarantined by {owner}" for name, owner in sorted(owners.items()))
             raise PreconditionFailed(f"{who}; job {request.job} is not resumed there")
+
+    def _refuse_pooled(self, request: ResumeJob, before: list[str]) -> None:
+        """A newcomer that has gone back to the pool meanwhile may be promised to somebody else."""
+        newcomers = [self._inventory.resolve("", name) for name in request.nodes if name not in before]
+        pooled = [node.name for node in newcomers if self._marks.in_pool(node)]
+        if pooled:
+            raise PreconditionFailed(f"{', '.join(pooled)} is back in the pool of spares; job {request.job} is not resumed there")
 
 
 def _refuse_others(status: JobStatus) -> None:

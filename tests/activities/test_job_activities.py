@@ -16,6 +16,7 @@ from activities.clients.tag_inventory import TagInventory
 from activities.jobs.activities import AwaitProgress, AwaitRank, FindJob, HoldJob, JobActivities, ResumeJob
 from activities.jobs.none import NoJobAdapter
 from activities.jobs.protocol import JobState, RestartedBy
+from activities.names import ROLE_WORKER, TAG_ROLE
 from activities.quarantine import Mark, QuarantineActivities, QuarantineMarks, QuarantineNode
 from activities.settings import JobSettings
 from tests.activities.conftest import attempt
@@ -40,6 +41,11 @@ def failure(call: Callable[[], Any]) -> ApplicationError:
     return raised.value
 
 
+def attach(fleet: FakeFleet, spare: str) -> None:
+    """What a replacement does to the spare that it gives to a job."""
+    fleet.ec2.set_tags(fleet.node(spare).instance_id, {TAG_ROLE: ROLE_WORKER})
+
+
 def test_the_job_of_a_node_is_found_and_a_spare_has_none(
     fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment
 ) -> None:
@@ -61,6 +67,7 @@ def test_a_held_job_stays_stopped_and_holding_again_is_no_error(
 def test_a_job_goes_on_from_its_checkpoint_on_exactly_the_given_nodes(
     fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment
 ) -> None:
+    attach(fleet, "spare-1")
     surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
     checkpoint = fleet.job.checkpoint_step
     resumed = surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=SPARE_IN, token="t1"))
@@ -80,6 +87,16 @@ def test_a_resume_that_happened_is_not_made_again(
         attempt(number).run(activities.resume_job, ResumeJob(job="train", nodes=NODES, token="t1"))
     assert fleet.job.resumes == [("t1", NODES)]
     assert fleet.count("job.resume") == 1
+
+
+def test_a_job_is_not_resumed_on_a_spare_that_is_back_in_the_pool(
+    fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment
+) -> None:
+    surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
+    error = failure(lambda: surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=SPARE_IN, token="t1")))
+    assert error.type == "PreconditionFailed"
+    assert "spare-1 is back in the pool" in error.message
+    assert fleet.job.resumes == []
 
 
 def test_a_running_job_is_not_resumed(fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment) -> None:
@@ -165,6 +182,7 @@ def test_a_rank_on_the_spare_proves_that_it_is_used(
     surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
     wait = AwaitRank(job="train", node_name="spare-1", deadline_s=60.0)
     assert failure(lambda: surroundings.run(activities.await_rank, wait)).type == "DeadlinePassed"
+    attach(fleet, "spare-1")
     surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=SPARE_IN, token="t1"))
     assert surroundings.run(activities.await_rank, wait).state is JobState.RUNNING
 

@@ -15,14 +15,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from temporalio import activity
 from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
 
 from activities import effects, names
-from activities.clients.fake_fleet import FakeFleet, activities_of
+from activities.clients.fake_fleet import FakeClock, FakeFleet, activities_of
 from activities.clients.temporal_gateway import TemporalGateway
+from activities.clock import beat
 from activities.incidents import StartIncident
 from activities.node import Report
 from tests.chaos.gateway import PointedGateway
@@ -53,12 +56,36 @@ PAUSE_S, LOOK_S = 0.02, 0.3
 REAL_LIMIT_S = 240.0
 """The same in real seconds, against a hang of the harness."""
 
+WAITS_FOR_OTHERS = frozenset({"await_rank"})
+"""Activities that wait for what another workflow does, and so are no sign of work in their own."""
+
 ASKS = ("asks a person", "unanswered", "page failed")
 """Phases of the last line of an incident that waits for a person."""
 
 
 class Limbo(Exception):
     """The story has not ended, and nothing would end it."""
+
+
+class ArenaClock(FakeClock):
+    """FakeFleet's clock, but for waits that another workflow ends: their time passes as the arena turns its clocks."""
+
+    def __init__(self, points: ChaosPoints) -> None:
+        super().__init__(points)
+        self.skipped_s = 0.0
+
+    def now(self) -> float:
+        return self.skipped_s if _waits_for_others() else super().now()
+
+    def wait(self, seconds: float) -> None:
+        if not _waits_for_others():
+            return super().wait(seconds)
+        time.sleep(STILL_S)
+        return beat()
+
+
+def _waits_for_others() -> bool:
+    return activity.in_activity() and activity.info().activity_type in WAITS_FOR_OTHERS
 
 
 @dataclass
@@ -68,6 +95,7 @@ class Arena:
     fleet: FakeFleet
     points: ChaosPoints
     env: WorkflowEnvironment
+    clock: ArenaClock
     folder: Path
     short_attempts: bool = False
     skipped_s: float = 0.0
@@ -211,12 +239,13 @@ class Arena:
         return asks and (facts is None or facts.get("asked_since") is not None)
 
     async def _turn_clocks(self, views: dict[str, WorkflowExecutionDescription]) -> None:
-        """Turn the clock of every open workflow by the same time: more with each turn that changes nothing."""
-        progress = len(self.points.made)
+        """Turn the clock of every open workflow by the same time: more with each turn that brings nothing but the same again."""
+        progress = self.points.different
         self._step_s = 1.0 if progress > self._progress else min(self._step_s * 4, LONGEST_STEP_S)
         self._progress = progress
-        await asyncio.gather(*(self._turn(key) for key in _open(views)))
+        await asyncio.gather(*(self._turn(key) for key in _open(views) if not _awaits_others(views[key])))
         self.skipped_s += self._step_s
+        self.clock.skipped_s = self.skipped_s
 
     async def _turn(self, workflow_id: str) -> None:
         with suppress(RPCError, RuntimeError, TimeoutError):  # it may end, or begin something, at this very moment
@@ -245,7 +274,8 @@ def _busy(view: WorkflowExecutionDescription) -> bool:
     skips = info.HasField("time_skipping_info")
     now = info.time_skipping_info.current_time.ToDatetime(UTC) if skips else datetime.now(UTC)
     return any(
-        one.state != PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED or one.scheduled_time.ToDatetime(UTC) <= now
+        not _is_wait(one)
+        and (one.state != PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED or one.scheduled_time.ToDatetime(UTC) <= now)
         for one in raw.pending_activities
     )
 
@@ -271,7 +301,9 @@ async def arena(
     """Bring up a fleet and a worker for one story on a server; leave nothing running there."""
     points = ChaosPoints(lambda workflow_id: label_of(fleet, workflow_id), lambda node: name_of(fleet, node))
     fleet = FakeFleet(nodes=4, spares=spares, cluster=cluster, points=points)
-    one = Arena(fleet, points, env, folder, short_attempts=stands_still(disturbance) or is_lost_letter(disturbance))
+    clock = ArenaClock(points)
+    fleet.clock = clock
+    one = Arena(fleet, points, env, clock, folder, short_attempts=stands_still(disturbance) or is_lost_letter(disturbance))
     with _margin_for(disturbance):
         try:
             await one.new_worker(1)
@@ -283,6 +315,16 @@ async def arena(
             if disturbance is not None:
                 disturbance.go()
             await one.end()
+
+
+def _is_wait(pending: PendingActivityInfo) -> bool:
+    started = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+    return started and pending.activity_type.name in WAITS_FOR_OTHERS
+
+
+def _awaits_others(view: WorkflowExecutionDescription) -> bool:
+    """Whether the server would not turn this workflow's clock, because it waits in an activity."""
+    return any(_is_wait(one) for one in view.raw_description.pending_activities)
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def _ends(arena: Arena, story: ChaosStory, reports: dict[str, IncidentReport], w
     if not reports and not waiting:
         found.append("no incident is left to show for the fault")
     for key, report in reports.items():
-        if report.outcome not in NEED_NOBODY and not _told(arena, key):
+        if report.outcome not in NEED_NOBODY and not (_told(arena, key) or _told(arena, _recovery(arena))):
             found.append(f"{key} ended as {report.outcome!r} and nobody was told")
     found += [f"{key} waits for a person whom nobody told" for key in waiting if not _told(arena, key)]
     job = arena.fleet.job
@@ -103,6 +103,10 @@ def _ends(arena: Arena, story: ChaosStory, reports: dict[str, IncidentReport], w
         if name in job.nodes:
             found.append(f"the job runs on {name}, which is ill")
     return found
+
+
+def _recovery(arena: Arena) -> str:
+    return names.job_id(arena.fleet.cluster, arena.fleet.job.name)
 
 
 def _told(arena: Arena, incident: str = "") -> list[Page]:
@@ -177,6 +181,8 @@ def _no_orphans(arena: Arena, waiting: list[str]) -> list[str]:
         if lease := tags.get(names.TAG_LEASE):
             found.append(f"{entry.name} is still leased to {lease}")
         role = tags[names.TAG_ROLE]
+        if role == names.ROLE_SPARE and entry.name in fleet.job.nodes and fleet.job.state is JobState.RUNNING:
+            found.append(f"{entry.name} is in the pool, and the job runs on it")
         if entry.role == names.ROLE_SPARE and role == names.ROLE_WORKER and not _has_place(arena, entry.name):
             found.append(f"{entry.name} is no spare any more and no job has it")
     return found

@@ -193,6 +193,11 @@ class ChaosPoints(Points):
         """Whether a call is held now: clocks of activities stand still meanwhile."""
         return super().holding or (self.disturbance is not None and self.disturbance.stopped)
 
+    @property
+    def different(self) -> int:
+        """How many different calls there were: one that is tried again is no other."""
+        return len(self._seen)
+
     def carry_out(self, point: str, node: str, effect: Callable[[], T]) -> T:
         """Make one call of an activity's thread, or have it go wrong."""
         if not activity.in_activity():
