@@ -6,7 +6,6 @@ import io
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import pynvml
 import pytest
@@ -25,11 +24,6 @@ DAY = 86_400.0
 FINE = (Finding("gpu_count", Verdict.OK, "all 8 GPUs are on the bus and answer"), Finding("nvml", Verdict.OK, "8 GPUs answer"))
 NO_ROW = "Row Remapper Error: (0x00000002eebc4100) - All reserved rows for bank are remapped"
 HARMLESS = {Action.NONE, Action.RESTART_JOB}
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> TestNode:
-    return TestNode(tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import pynvml
 import pytest
@@ -19,11 +18,6 @@ BY_NVML_STATUS = {
     "no_driver": pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
     "error": pynvml.NVML_ERROR_UNKNOWN,
 }
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> TestNode:
-    return TestNode(tmp_path)
 
 
 @pytest.fixture(autouse=True)

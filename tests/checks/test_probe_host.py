@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from checks.diagnosis import Timing, diagnose
-from checks.model import Action, Finding, Verdict
+from checks.model import Action, Verdict
 from checks.probes.clock import parse_tracking
 from checks.probes.services import parse_units
 from checks.thresholds import Thresholds
 from tests.checks.node import TRACKING, TestNode
-from tests.checks.watching import START, Watch, gpus
+from tests.checks.watching import Watch, fault_class, gpus
 
 HOUR = 3600.0
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> TestNode:
-    return TestNode(tmp_path)
-
-
-@pytest.fixture
-def watch(node: TestNode) -> Watch:
-    return Watch(node)
-
-
-def fault_class(finding: Finding) -> tuple[str, Action]:
-    seen = diagnose([finding], timing=Timing(START, 5000.0))
-    return (seen.fault_class, seen.action)
 
 
 def test_a_healthy_node_has_nothing_ill_beside_its_gpus(watch: Watch) -> None:
@@ -52,7 +34,7 @@ def test_a_memory_error_that_could_not_be_corrected_condemns_the_machine(watch: 
     edac(node, "mc1/ue_count", 1)
     seen = watch.only("edac")
     assert (seen.verdict, seen.action) == (Verdict.CRITICAL, Action.REPLACE_NODE)
-    assert fault_class(seen) == ("hardware", Action.REPLACE_NODE)
+    assert fault_class([seen]) == ("hardware", Action.REPLACE_NODE)
 
 
 def test_corrected_memory_errors_count_by_the_day(watch: Watch, node: TestNode) -> None:
@@ -104,7 +86,7 @@ def test_a_node_short_of_memory_or_near_a_limit_of_the_kernel_is_told(
     node.write(file, text)
     (seen,) = [one for one in node.probe(no_nvml=True).findings if one.check == check]
     assert seen.verdict is verdict
-    assert fault_class(seen)[0] == ("configuration" if check == "limits" else "none")
+    assert fault_class([seen])[0] == ("configuration" if check == "limits" else "none")
 
 
 @pytest.mark.parametrize(
@@ -146,7 +128,7 @@ def test_fabric_manager_must_run_where_gpus_sit_on_nvswitches(
     seen = watch.only("service")
     assert seen.verdict is verdict
     if verdict is Verdict.WARN:
-        assert fault_class(seen) == ("configuration", Action.NONE)
+        assert fault_class([seen]) == ("configuration", Action.NONE)
 
 
 def test_fabric_manager_may_run_in_a_container(watch: Watch, node: TestNode) -> None:
@@ -250,7 +232,7 @@ def test_a_clock_that_is_off_or_not_synchronised_is_a_matter_of_configuration(
     seen = watch.only("clock")
     assert seen.verdict is verdict
     if verdict is Verdict.WARN:
-        assert fault_class(seen) == ("configuration", Action.NONE)
+        assert fault_class([seen]) == ("configuration", Action.NONE)
 
 
 @pytest.mark.parametrize("line", [tracking("3600.5"), tracking("0.0", "Not synchronised")])

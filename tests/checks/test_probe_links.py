@@ -1,104 +1,20 @@
-"""RDMA ports and PCIe: what is down, what rises, what is missing, and what only looks like it."""
+"""RDMA ports: what is down, what rises, what has no cable, and what only looks like it."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from checks.diagnosis import Timing, diagnose
-from checks.model import Action, Finding, Verdict
+from checks.model import Action, Verdict
 from checks.thresholds import Thresholds
-from tests.checks.node import BUSES, TestNode
-from tests.checks.watching import START, Watch, add_efa, add_port, count, gpus, set_port
+from tests.checks.node import TestNode
+from tests.checks.watching import Watch, add_efa, add_port, count, fault_class, gpus, set_port
 
 HOUR = 3600.0
-GPU = f"sys/bus/pci/devices/0000:{BUSES[2]}:00.0"
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> TestNode:
-    return TestNode(tmp_path)
-
-
-@pytest.fixture
-def watch(node: TestNode) -> Watch:
-    return Watch(node)
-
-
-def fault_class(findings: list[Finding]) -> tuple[str, Action]:
-    seen = diagnose(findings, timing=Timing(START, 5000.0))
-    return (seen.fault_class, seen.action)
 
 
 def test_a_node_without_rdma_says_nothing_of_it(watch: Watch) -> None:
     watch.instance_type = "g5.xlarge"
     assert {one.check for one in watch.look()}.isdisjoint({"ib_link", "ib_errors", "efa_errors", "efa_count"})
-
-
-def test_32_efa_devices_that_are_up_are_in_order(watch: Watch, node: TestNode) -> None:
-    add_efa(node)
-    assert watch.ill() == []
-    assert watch.only("efa_count", 60).summary == "32 EFA interfaces are there"
-    assert watch.only("ib_link", 60).summary.startswith("32 RDMA ports")
-
-
-@pytest.mark.parametrize(
-    ("instance_type", "have", "verdict"),
-    [
-        ("p4d.24xlarge", 4, Verdict.OK),
-        ("p4d.24xlarge", 3, Verdict.WARN),
-        ("p4de.24xlarge", 4, Verdict.OK),
-        ("p5.48xlarge", 31, Verdict.WARN),
-        ("p5e.48xlarge", 32, Verdict.OK),
-        ("p5en.48xlarge", 16, Verdict.OK),
-        ("p5en.48xlarge", 15, Verdict.WARN),
-        ("p6-b200.48xlarge", 8, Verdict.OK),
-        ("p6-b200.48xlarge", 7, Verdict.WARN),
-        ("p6-b300.48xlarge", 16, Verdict.OK),
-        ("p6e-gb200.36xlarge", 3, Verdict.OK),
-        ("own-metal", 2, Verdict.OK),
-    ],
-)
-def test_efa_devices_are_counted_against_the_instance_type(
-    watch: Watch, node: TestNode, instance_type: str, have: int, verdict: Verdict
-) -> None:
-    watch.instance_type = instance_type
-    add_efa(node, have)
-    seen = watch.only("efa_count")
-    assert (seen.verdict, seen.action) == (verdict, Action.NONE)
-    if verdict is Verdict.WARN:
-        assert fault_class([seen]) == ("configuration", Action.NONE)
-
-
-def test_efa_devices_without_a_driver_are_a_matter_of_configuration(watch: Watch, node: TestNode) -> None:
-    add_efa(node, 32, driver=False)
-    assert watch.only("efa_count").summary == "32 of 32 EFA devices have no driver"
-
-
-def test_a_node_launched_without_efa_is_told_and_not_accused(watch: Watch) -> None:
-    seen = watch.only("efa_count")
-    assert (seen.verdict, seen.summary) == (Verdict.OK, "this node was launched without EFA interfaces")
-    watch.limits = Thresholds(expected_efa=32)
-    assert watch.only("efa_count").verdict is Verdict.WARN
-
-
-def test_a_rise_of_efa_errors_is_told_and_never_accuses(watch: Watch, node: TestNode) -> None:
-    (first, *_) = add_efa(node)
-    watch.look()
-    count(node, first, "unresponsive_remote_events", 3)
-    (seen,) = watch.ill(60)
-    assert (seen.check, seen.verdict, seen.action) == ("efa_errors", Verdict.WARN, Action.NONE)
-    assert "unresponsive_remote_events +3 in 1 min" in seen.evidence
-    assert fault_class([seen]) == ("none", Action.NONE)
-    assert watch.ill(1200) == []
-
-
-def test_retransmitted_packets_alone_are_the_normal_life_of_efa(watch: Watch, node: TestNode) -> None:
-    (first, *_) = add_efa(node)
-    watch.look()
-    count(node, first, "retrans_pkts", 100_000)
-    assert watch.ill(60) == []
 
 
 def test_a_first_look_accuses_no_counter_however_high(watch: Watch, node: TestNode) -> None:
@@ -245,14 +161,6 @@ def test_a_port_that_was_switched_off_is_in_order(watch: Watch, node: TestNode) 
     assert watch.ill() == []
 
 
-def test_an_efa_device_that_is_down_is_a_fault_even_without_memory(watch: Watch, node: TestNode) -> None:
-    names = add_efa(node)
-    set_port(node, names[5], "1: DOWN", "3: Disabled")
-    assert watch.ill() == []
-    set_port(node, names[5], "1: DOWN", "2: Polling")
-    assert watch.only("ib_link").verdict is Verdict.CRITICAL
-
-
 def test_a_port_slower_than_others_of_its_model_is_told(watch: Watch, node: TestNode) -> None:
     for name in ("mlx5_0", "mlx5_1"):
         add_port(node, name)
@@ -325,87 +233,3 @@ def test_a_port_that_does_not_say_how_it_is_is_unknown(watch: Watch, node: TestN
     else:
         count(node, "mlx5_0", "link_downed", "not a number")
     assert watch.only("ib_link").verdict is Verdict.UNKNOWN
-
-
-def widths(node: TestNode, current: str, most: str = "16", buses: tuple[str, ...] = BUSES) -> None:
-    for bus in buses:
-        node.write(f"sys/bus/pci/devices/0000:{bus}:00.0/current_link_width", f"{current}\n")
-        node.write(f"sys/bus/pci/devices/0000:{bus}:00.0/max_link_width", f"{most}\n")
-
-
-def test_a_narrow_link_of_one_gpu_asks_for_a_reboot(watch: Watch, node: TestNode) -> None:
-    widths(node, "16")
-    widths(node, "8", buses=(BUSES[2],))
-    seen = watch.only("pcie_link")
-    assert (seen.verdict, seen.action, seen.gpu and seen.gpu.pci) == (Verdict.WARN, Action.REBOOT_NODE, f"0000:{BUSES[2]}:00")
-    assert fault_class([seen])[0] == "reboot_needed"
-    watch.nvml = gpus(pcie_width=16)
-    assert watch.ill(60) == []
-
-
-@pytest.mark.parametrize(("current", "most"), [("16", "16"), ("8", "16"), ("0", "16"), ("63", "63"), ("255", "255"), ("", "")])
-def test_links_as_wide_as_their_slots_or_that_do_not_tell_are_in_order(
-    watch: Watch, node: TestNode, current: str, most: str
-) -> None:
-    widths(node, current, most)
-    assert watch.ill() == []
-
-
-def test_a_slow_link_counts_only_while_the_gpu_works(watch: Watch, node: TestNode) -> None:
-    widths(node, "16")
-    node.write(f"{GPU}/current_link_speed", "2.5 GT/s PCIe\n")
-    node.write(f"{GPU}/max_link_speed", "32.0 GT/s PCIe\n")
-    assert watch.ill() == []
-    watch.nvml = gpus(clocks_event_reasons=1)
-    assert watch.ill(60) == []
-    watch.nvml = gpus(clocks_event_reasons=0)
-    assert "2.5 GT/s in place of 32" in watch.only("pcie_link", 60).summary
-
-
-def aer(node: TestNode, kind: str, errors: int, folder: str = GPU) -> None:
-    total = {"fatal": "TOTAL_ERR_FATAL", "nonfatal": "TOTAL_ERR_NONFATAL", "correctable": "TOTAL_ERR_COR"}[kind]
-    node.write(f"{folder}/aer_dev_{kind}", f"Undefined 0\nDLP {errors}\nSDES 0\n{total} {errors}\n")
-
-
-def test_a_fatal_pcie_error_asks_for_a_reboot_and_a_new_one_at_once(watch: Watch, node: TestNode) -> None:
-    aer(node, "fatal", 1)
-    old = watch.only("pcie_aer")
-    assert (old.verdict, old.action) == (Verdict.WARN, Action.REBOOT_NODE)
-    aer(node, "fatal", 2)
-    new = watch.only("pcie_aer", 60)
-    assert (new.verdict, fault_class([new])) == (Verdict.CRITICAL, ("reboot_needed", Action.REBOOT_NODE))
-    assert new.gpu is not None
-
-
-def test_non_fatal_pcie_errors_count_when_they_rise_and_accuse_nobody(watch: Watch, node: TestNode) -> None:
-    aer(node, "nonfatal", 5)
-    assert watch.ill() == []
-    aer(node, "nonfatal", 6)
-    seen = watch.only("pcie_aer", 60)
-    assert (seen.verdict, seen.action) == (Verdict.WARN, Action.RUN_DIAGNOSTICS)
-    assert fault_class([seen]) == ("none", Action.NONE)
-
-
-def test_corrected_pcie_errors_count_as_a_storm(watch: Watch, node: TestNode) -> None:
-    aer(node, "correctable", 1_000_000)
-    assert watch.ill() == []
-    aer(node, "correctable", 1_000_099)
-    assert watch.ill(60) == []
-    aer(node, "correctable", 1_002_000)
-    assert "corrects" in watch.only("pcie_aer", 600).summary
-
-
-def test_pcie_errors_of_switches_cards_and_disks_count_too_but_not_of_what_does_not_matter(watch: Watch, node: TestNode) -> None:
-    for number, (kind, vendor) in enumerate((("0x010802", "0x1d0f"), ("0x020700", "0x15b3"), ("0x060400", "0x8086"))):
-        folder = f"sys/bus/pci/devices/0000:f{number}:00.0"
-        node.write(f"{folder}/vendor", vendor)
-        node.write(f"{folder}/class", kind)
-        aer(node, "fatal", 1, folder)
-    aer(node, "fatal", 1, "sys/bus/pci/devices/0000:05:00.0")
-    places = sorted(one.summary.split(" at ")[0] for one in watch.ill())
-    assert places == ["the InfiniBand card", "the NVMe disk", "the NVSwitch"]
-
-
-def test_an_error_file_that_cannot_be_understood_is_unknown(watch: Watch, node: TestNode) -> None:
-    node.write(f"{GPU}/aer_dev_fatal", "what?\n")
-    assert watch.only("pcie_aer").verdict is Verdict.UNKNOWN

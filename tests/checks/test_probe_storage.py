@@ -6,11 +6,9 @@ import errno
 import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from checks.diagnosis import Timing, diagnose
 from checks.host import Host
 from checks.model import Action, Finding, Verdict
 from checks.probes.looks import Looks
@@ -18,24 +16,9 @@ from checks.probes.mounts import Answer, Mount, Mounts, ask_one, read_mounts
 from checks.probes.storage import Storage, judge_storage, parse_mdstat
 from checks.thresholds import Thresholds
 from tests.checks.node import TestNode
-from tests.checks.watching import START, Watch
+from tests.checks.watching import START, Watch, fault_class
 
 ROOT = "/dev/nvme0n1p1 / ext4 {} 0 0\n"
-
-
-@pytest.fixture
-def node(tmp_path: Path) -> TestNode:
-    return TestNode(tmp_path)
-
-
-@pytest.fixture
-def watch(node: TestNode) -> Watch:
-    return Watch(node)
-
-
-def fault_class(finding: Finding) -> tuple[str, Action]:
-    seen = diagnose([finding], timing=Timing(START, 5000.0))
-    return (seen.fault_class, seen.action)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +40,7 @@ def test_an_nvme_controller_counts_by_its_state(
     if state is not None:
         node.write("sys/class/nvme/nvme1/state", f"{state}\n")
     seen = watch.only("disk")
-    assert (seen.verdict, fault_class(seen)[0]) == (verdict, accused)
+    assert (seen.verdict, fault_class([seen])[0]) == (verdict, accused)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +90,7 @@ def test_a_file_system_that_went_read_only_is_told_from_one_that_is_so_by_design
 ) -> None:
     node.write("proc/mounts", line)
     seen = watch.only("disk")
-    assert (seen.verdict, fault_class(seen)[0]) == (verdict, "host" if verdict is Verdict.CRITICAL else "none")
+    assert (seen.verdict, fault_class([seen])[0]) == (verdict, "host" if verdict is Verdict.CRITICAL else "none")
 
 
 def test_a_file_system_that_fstab_wants_read_only_is_in_order_until_it_was_seen_writable(watch: Watch, node: TestNode) -> None:
@@ -131,7 +114,7 @@ def test_a_full_file_system_is_a_matter_of_configuration(what: str) -> None:
     mount = Mount("/dev/nvme0n1p1", "/", "ext4", ("rw",), False, "ok", "", space, inodes)
     full = [one for one in _judge(mount) if one.check == "disk_full"]
     assert [what in one.summary for one in full] == [True]
-    assert fault_class(full[0]) == ("configuration", Action.NONE)
+    assert fault_class([full[0]]) == ("configuration", Action.NONE)
     assert "threshold 5 %" in full[0].evidence
 
 
@@ -170,7 +153,7 @@ def test_a_hung_server_holds_up_neither_the_probe_nor_the_look_at_the_others(nod
     assert {one.place: one.state for one in seen.mounts} == {"/": "ok", "/home": "hung", "/fsx": "ok", "/data": "ok"}
     findings = judge_storage(Storage({}, (), seen, frozenset()), Looks("boot", START), Thresholds(), START)
     (ill,) = [one for one in findings if one.verdict is not Verdict.OK]
-    assert (ill.check, ill.verdict, fault_class(ill)) == ("mounts", Verdict.WARN, ("configuration", Action.NONE))
+    assert (ill.check, ill.verdict, fault_class([ill])) == ("mounts", Verdict.WARN, ("configuration", Action.NONE))
     assert "no answer within 0.2 s" in ill.evidence
 
 

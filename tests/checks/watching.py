@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from checks.diagnosis import Timing, diagnose
 from checks.host import Host
-from checks.model import Finding, Verdict
+from checks.model import Action, Finding, Verdict
 from checks.probes.beside_gpus import judge_beside_gpus, start_reading
 from checks.probes.host_state import read_host
 from checks.probes.looks import read_looks, save_looks
@@ -55,6 +57,12 @@ def gpus(**values: Any) -> NvmlState:
     read = {name: Reading(OK, value) for name, value in values.items()}
     places = [Reading(OK, f"00000000:{bus.upper()}:00.0") for bus in BUSES]
     return NvmlState("read", gpus=tuple(GpuReadings(index, {**read, "pci": pci}) for index, pci in enumerate(places)))
+
+
+def fault_class(findings: Sequence[Finding]) -> tuple[str, Action]:
+    """What the findings by themselves make of the node."""
+    seen = diagnose(findings, timing=Timing(START, 5000.0))
+    return (seen.fault_class, seen.action)
 
 
 def add_efa(node: TestNode, count: int = 32, driver: bool = True) -> list[str]:
