@@ -154,6 +154,10 @@ class IntakeSettings(Section):
     host: str = Field("127.0.0.1", description="Address to listen on")
     port: int = Field(9099, ge=0, le=65535, description="Port to listen on; 0: a free one, which is printed")
     token_file: Path = Field(Path("intake.token"), description="File with the token that senders show, or sign with")
+    answers_own_token: bool = Field(
+        False,
+        description="People's answers are proved with the token in answers.token beside `token_file`, not with that of alerts",
+    )
     require_signature: bool = Field(False, description="Take only messages that are signed with the token (docs/security.md)")
     signature_window_s: float = Field(
         300.0, gt=0, description="How far a signature's time may be from ours. Source: Stripe's and Slack's webhooks, 5 minutes"

@@ -63,7 +63,9 @@ class Door:
 
 
 @asynccontextmanager
-async def opened(folder: Path, inventory: Inventory, to_say: Say, timeout_s: float = 30.0) -> AsyncIterator[Door]:
+async def opened(
+    folder: Path, inventory: Inventory, to_say: Say, timeout_s: float = 30.0, own_token: Path | None = None
+) -> AsyncIterator[Door]:
     """Serve an intake whose answers go to `to_say` while the block runs."""
     token_file = folder / "intake.token"
     write_token(token_file)
@@ -72,7 +74,8 @@ async def opened(folder: Path, inventory: Inventory, to_say: Say, timeout_s: flo
     pager = UnknownNodePager("lab", FakePager(), settings.unknown_page_again_s)
     delivery = Delivery("lab", inventory, gateway, gateway, pager, settings)
     answers = Answers("lab", inventory, to_say, timeout_s)
-    intake = Intake(delivery, TokenFile(token_file), settings, answers=answers)
+    answers_token = TokenFile(own_token) if own_token else None
+    intake = Intake(delivery, TokenFile(token_file), settings, answers=answers, answers_token=answers_token)
     stop = asyncio.Event()
     up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     listening = bind(settings)
@@ -130,6 +133,16 @@ async def test_nobody_answers_without_the_token(door: Door, ear: Ear) -> None:
     assert (await door.post(APPROVE, token="")).status_code == 401
     assert (await door.post(APPROVE, token="guessed")).status_code == 403
     assert ear.heard == []
+
+
+async def test_with_a_token_of_their_own_answers_are_not_for_who_sends_alerts(
+    tmp_path: Path, inventory: FakeInventory, ear: Ear
+) -> None:
+    own = tmp_path / "answers.token"
+    write_token(own)
+    async with opened(tmp_path, inventory, ear.say, own_token=own) as door:
+        assert (await door.post(APPROVE)).status_code == 403
+        assert (await door.post(APPROVE, token=own.read_text().strip())).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def _tell(answer: Answer, name: str, plan: CancelPlan, newest: str) -> None:
     answer.say(Text(f"{name}: a cancel now would", style="bold"))
     for deed in plan.does:
         answer.say(Text(f"  - {deed}"))
-    answer.say(Text(f"the node: {plan.node}"))
+    answer.say(Text(f"after that: {plan.node}"))
     if plan.leaves:
         answer.say(Text("and leave", style="bold"))
     for left in plan.leaves:

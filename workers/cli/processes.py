@@ -166,7 +166,7 @@ async def _intake(settings: Settings, client: Client, stop: asyncio.Event, annou
     from workers.intake.app import Intake
     from workers.intake.delivery import Delivery
     from workers.intake.server import bind, serve_intake
-    from workers.intake.token import TokenFile
+    from workers.intake.token import TokenFile, write_token
     from workers.intake.unknown import TemporalObserver, UnknownNodePager
     from workers.saying import say
     from workers.spool import Spool
@@ -174,6 +174,12 @@ async def _intake(settings: Settings, client: Client, stop: asyncio.Event, annou
 
     token = TokenFile(settings.intake.token_file)
     token.check_usable()
+    answers_token = None
+    if settings.intake.answers_own_token:
+        file = settings.intake.token_file.with_name("answers.token")
+        write_token(file)
+        answers_token = TokenFile(file)
+        answers_token.check_usable()
     wiring = Wiring(settings, client, "intake")
     listening = bind(settings.intake)
     try:
@@ -182,7 +188,7 @@ async def _intake(settings: Settings, client: Client, stop: asyncio.Event, annou
         spool = Spool(settings.spool.folder / "intake", settings.spool)
         delivery = Delivery(settings.name, wiring.inventory, wiring.gateway, observer, pager, settings.intake, spool=spool)
         answers = Answers(settings.name, wiring.inventory, partial(say, client), settings.intake.confirm_timeout_s)
-        taking = Intake(delivery, token, settings.intake, spool, answers)
+        taking = Intake(delivery, token, settings.intake, spool, answers, answers_token)
         forwarder = Forwarder(
             settings.name,
             spool,

@@ -39,10 +39,12 @@ class Intake:
         settings: IntakeSettings,
         spool: Spool | None = None,
         answers: Answers | None = None,
+        answers_token: TokenFile | None = None,
     ) -> None:
         self._delivery = delivery
         self._answers = answers
         self._proof = Proof(token, settings)
+        self._proof_of_answers = Proof(answers_token, settings) if answers_token else self._proof
         self._settings = settings
         self._spool = spool
         self._registry = CollectorRegistry()
@@ -74,7 +76,7 @@ class Intake:
             summary = await self._deliver(body)
             return JSONResponse(asdict(summary), 202 if summary.held else 200)
 
-        return await self._answered(request, take)
+        return await self._answered(request, self._proof, take)
 
     async def answers(self, request: Request) -> Response:
         """Hand a person's answer to an incident, and return what the incident says to it."""
@@ -83,11 +85,11 @@ class Intake:
             assert self._answers is not None
             return JSONResponse(await self._answers.give(body))
 
-        return await self._answered(request, take)
+        return await self._answered(request, self._proof_of_answers, take)
 
-    async def _answered(self, request: Request, take: Callable[[bytes], Awaitable[Response]]) -> Response:
+    async def _answered(self, request: Request, proof: Proof, take: Callable[[bytes], Awaitable[Response]]) -> Response:
         try:
-            answer = await self._take(request, take)
+            answer = await self._take(request, proof, take)
         except Refused as refused:
             logger.warning("a message from %s is refused with %d: %s", _sender(request), refused.status, refused.why)
             headers = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else None
@@ -95,10 +97,10 @@ class Intake:
         self._requests.labels(str(answer.status_code)).inc()
         return answer
 
-    async def _take(self, request: Request, take: Callable[[bytes], Awaitable[Response]]) -> Response:
-        self._proof.before_body(request.headers)
+    async def _take(self, request: Request, proof: Proof, take: Callable[[bytes], Awaitable[Response]]) -> Response:
+        proof.before_body(request.headers)
         body = await self._body(request)
-        not_taken = self._proof.of_body(request.headers, body)
+        not_taken = proof.of_body(request.headers, body)
         try:
             return await take(body)
         except BaseException:

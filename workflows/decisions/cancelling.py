@@ -49,7 +49,7 @@ def _leaves(facts: Facts, *, lift: bool) -> list[str]:
     leaves: list[str] = []
     if facts.quarantined and not lift:
         leaves.append(f"{facts.node.name} quarantined: hotspare report {facts.node.name} has it re-tested and returned")
-        leaves.append("a reset, reboot or stop that was asked for already: it is not taken back, and no other follows it")
+        leaves.append("a reset, reboot or stop, where one was asked for already: it is not taken back, and no other follows it")
     if facts.others.asked and facts.quarantined and not lift:
         leaves.append(f"{' and '.join(facts.others.found)} standing back, until {facts.node.name} serves again")
     if facts.job and facts.job_told and facts.job_answered:
@@ -57,7 +57,7 @@ def _leaves(facts: Facts, *, lift: bool) -> list[str]:
     if facts.spare is Spare.READY:
         leaves.append(f"{facts.spare_name} in place of {facts.node.name}")
     elif facts.job_told and not facts.job_answered:
-        leaves.append("a replacement under way: it finds nobody waiting, and puts its spare back through a look at it")
+        leaves.append("a replacement, where one is under way: nobody waits for it, and its spare goes back through a look at it")
     if facts.evidence_taken:
         leaves.append(f"the evidence bundle: hotspare evidence {facts.node.name}")
     return leaves

@@ -216,7 +216,8 @@ def in_words(step: Step) -> str:
     """Say what a step does, with the times that it waits."""
     asked = step.page if step.kind is StepKind.ASK_PERSON else ""
     what = step.outcome or asked or (step.rung.value if step.rung else "")
-    times = [f"within {step.deadline_s:g} s"] if step.deadline_s else []
+    limit = "asked again after" if step.kind is StepKind.ASK_PERSON else "within"
+    times = [f"{limit} {step.deadline_s:g} s"] if step.deadline_s else []
     times += [f"settling {step.settling_s:g} s"] if step.settling_s else []
     said = f"{step.kind.value}: {what}" if what else step.kind.value
     return f"{said} ({', '.join(times)})" if times else said
