@@ -24,7 +24,8 @@ class Ask(Message):
 
     `accused`: the burn-in of a held job failed on this node. Taking it out is part of that job's recovery. `impact` is how many
     GPUs wait for this ask: who waits with more goes first. `asked_at` is when Cluster first saw it, `waits_for` why
-    it is queued. `uptime_s` tells a fault that came with the boot.
+    it is queued. `uptime_s` tells a fault that came with the boot. `since` is when the asker first had to wait for the same: what
+    is asked for anew keeps its place, and is no new fault.
     """
 
     request_id: str
@@ -46,6 +47,7 @@ class Ask(Message):
     asked_at: datetime | None = None
     waits_for: str = ""
     uptime_s: float | None = None
+    since: datetime | None = None
 
 
 class Alone(StrEnum):

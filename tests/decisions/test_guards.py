@@ -241,7 +241,8 @@ def test_the_books_of_a_great_cluster_stay_small() -> None:
 
 def test_nodes_that_came_up_with_one_fault_over_hours_are_a_roll_out() -> None:
     under = limits(storm_nodes=3)
-    state, told = books(8), {}
+    state = books(8)
+    told: dict[str, Answer] = {}
     for number in range(4):
         fresh = ask(f"i-{number}", fault_class="reboot_needed", code=143, uptime_s=120.0)
         judged = judge(state, fresh, under=under, at=NOW + timedelta(hours=number))
@@ -254,3 +255,18 @@ def test_in_a_great_cluster_a_hundred_nodes_are_a_burst_whatever_their_share() -
     under = limits(breaker_nodes=4, breaker_nodes_at_most=100)
     judged = judge(books(10_000), *(ask(f"i-{number}") for number in range(100)), under=under)
     assert judged.state.breaker.state is BreakerState.OPEN
+
+
+def test_who_asks_anew_after_a_long_wait_is_no_new_fault_and_keeps_its_place() -> None:
+    under = limits(max_nodes_out=1, breaker_nodes=8, breaker_percent=5)
+    state = books()
+    for number in range(12):
+        state = judge(state, ask(f"i-{number}"), under=under, at=NOW + timedelta(minutes=5 * number)).state
+    waiting, later = state.queue, NOW + timedelta(hours=2)
+    withdrawn = entries.give_back(state, [one.request_id for one in waiting])
+    anew = [one.model_copy(update={"request_id": f"{one.request_id}/anew", "since": one.asked_at}) for one in reversed(waiting)]
+    again = judge(withdrawn, *anew, under=under, at=later).state
+    assert again.breaker.state is BreakerState.CLOSED
+    assert [one.instance_id for one in again.queue] == [one.instance_id for one in waiting]
+    forgetful = [one.model_copy(update={"since": None}) for one in anew]
+    assert judge(withdrawn, *forgetful, under=under, at=later).state.breaker.state is BreakerState.OPEN

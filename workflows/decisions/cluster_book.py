@@ -44,7 +44,7 @@ def judge_asks(
         book.remember(ask)
     book.look_for_bursts([*state.queue, *fresh])
     new = {ask.request_id for ask in fresh}
-    for ask in sorted([*state.queue, *fresh], key=lambda one: -one.impact):
+    for ask in sorted([*state.queue, *fresh], key=book.place):
         book.judge(ask, new=ask.request_id in new)
     for ask in repeats:
         book.repeat_queued(ask)
@@ -86,7 +86,11 @@ class _Book:
         return min((left for left in waits if left > 0), default=None)
 
     def stamped(self, ask: Ask) -> Ask:
-        return ask.model_copy(update={"asked_at": self._now})
+        return ask.model_copy(update={"asked_at": min(ask.since or self._now, self._now)})
+
+    def place(self, ask: Ask) -> tuple[int, datetime]:
+        """Who waits with more GPUs goes first, of equals who waits longer."""
+        return -ask.impact, ask.asked_at or self._now
 
     def remember(self, ask: Ask) -> None:
         if ask.kind not in (AskKind.NODE_OUT, AskKind.ALONE):
@@ -97,7 +101,7 @@ class _Book:
         seen = SeenFault(
             instance_id=ask.instance_id,
             fault_class=ask.fault_class,
-            at=self._now,
+            at=ask.asked_at or self._now,
             code=ask.code,
             domains=room.domains(ask),
             job=ask.job,
