@@ -26,7 +26,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.decisions.facts import Facts, OtherHealers, Spare, Step, StepKind
     from workflows.decisions.replayed import recorded, repeats
     from workflows.messages import Replacement, Word
-    from workflows.operator_view import OperatorView
+    from workflows.operator_view import TEXT_LIMIT, OperatorView
     from workflows.report_words import describe, report_key
     from workflows.tokens import Tokens
 
@@ -35,6 +35,9 @@ REPORTS_SHOWN = 20
 
 DECISIONS_KEPT = 20
 """Decisions that are remembered of an incident, the last ones. Hotspare default: a whole incident has 10 to 15."""
+
+WORDS_KEPT = 50
+"""Words of people that are remembered of an incident, the last ones. Hotspare default: a wild sender fills no record."""
 
 
 class Incident:
@@ -147,15 +150,19 @@ class Incident:
     def take_word(self, verb: str, word: Word) -> None:
         """Keep a person's word: acted on before the next step, and remembered with who said it and when."""
         step = word.step or (self.facts.asked_rung if self.facts else "")
-        self.said.append(Said(at=workflow.now(), verb=verb, by=word.by, reason=word.reason, step=step))
+        self._remember(Said(at=workflow.now(), verb=verb, by=word.by, reason=word.reason, step=step))
         self.words.append((verb, word))
 
     def hear_cancel(self, reason: str) -> None:
         """Remember who cancelled and why, where the canceller says so as `hotspare cancel` does; the Temporal UI does not."""
         by, known, why = reason.partition(": ")
         by, why = (by, why) if known else ("", reason)
-        self.said.append(Said(at=workflow.now(), verb="cancel", by=by, reason=why))
+        self._remember(Said(at=workflow.now(), verb="cancel", by=by, reason=why))
         self.tell("cancel", reason or "whoever cancelled did not say who they are")
+
+    def _remember(self, said: Said) -> None:
+        short = said.model_copy(update={"by": said.by[:TEXT_LIMIT], "reason": said.reason[:TEXT_LIMIT]})
+        self.said = [*self.said, short][-WORDS_KEPT:]
 
     def unless_in_circles(self, step: Step) -> Step:
         """Return the step, or a question to a person when it was taken before and has changed no fact."""

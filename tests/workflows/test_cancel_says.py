@@ -13,6 +13,8 @@ from tests.workflows.healing import Healing, healing
 from workflows.decisions.cancelling import CancelPlan, cancel_plan
 from workflows.decisions.facts import Facts
 from workflows.decisions.settings import Mode, PolicySettings
+from workflows.incident import WORDS_KEPT
+from workflows.messages import Word
 
 ASKING = PolicySettings(mode=Mode.APPROVE)
 
@@ -63,3 +65,18 @@ async def test_who_cancels_without_a_word_is_told_so(tmp_path: Path) -> None:
         [closed] = cluster.fleet.memory.incidents(cluster.fleet.node("node-2").instance_id)
         assert [(one.verb, one.by) for one in closed.said] == [("cancel", "")]
         assert any("did not say who" in line for line in closed.summary)
+
+
+async def test_a_sender_that_runs_wild_fills_no_record(tmp_path: Path) -> None:
+    async with healing(tmp_path, spares=0, policy=ASKING) as cluster:
+        cluster.fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
+        handle = await cluster.report("node-2", xid=79)
+        await cluster.told(handle, "asks a person")
+        for number in range(WORDS_KEPT + 10):
+            await handle.execute_update("take_over", Word(by=f"bot-{number}", reason="x" * 10_000))
+        await handle.cancel(reason="ann: enough")
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        [closed] = cluster.fleet.memory.incidents(cluster.fleet.node("node-2").instance_id)
+        assert (len(closed.said), closed.said[-1].by) == (WORDS_KEPT, "ann")
+        assert len(closed.model_dump_json()) < 100_000
