@@ -126,7 +126,7 @@ class ClusterTalk:
         self._strays.clear()
 
     async def say_holding(self) -> None:
-        """Tell a recovering Cluster what is held; an empty answer is an answer too.
+        """Tell a recovering Cluster what is held, an empty answer is an answer too; and ask again for what stood in its queue.
 
         Said from a signal handler, beside the running step, so not by a local activity: two of them at once are not safe
         (temporalio/sdk-python#1578).
@@ -134,6 +134,10 @@ class ClusterTalk:
         cluster = workflow.get_external_workflow_handle(names.cluster_id(self._cluster))
         with suppress(ApplicationError):  # gone again: the next Cluster asks again
             await cluster.signal("holding", Holding(asker=workflow.info().workflow_id, grants=list(self.held.values())))
+            queued = [self._asked[one] for one, answer in self._answers.items() if answer.queued and one in self._asked]
+            if queued and workflow.patched("queued asks are asked again"):  # a queue does not outlive its Cluster
+                for ask in queued:
+                    await cluster.signal("ask", ask)
 
     def has_strays(self) -> bool:
         """Return whether a grant arrived that this workflow did not ask for."""

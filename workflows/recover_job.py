@@ -29,6 +29,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.job_page import page_about_job
     from workflows.messages import BurnInReport, NodeVerdict, StartBurnIn, StartRecovery
     from workflows.operator_view import Line, OperatorView
+    from workflows.owed_answers import LOOK_EVERY, OwedAnswers
     from workflows.post import post
     from workflows.tokens import Tokens
 
@@ -57,6 +58,7 @@ class RecoverJob:
         self._tokens = Tokens()
         self._view = OperatorView()
         self._set = NodeSet()
+        self._owed = OwedAnswers(self._job, self._view.tell)
         self._began = workflow.now()
         self._held: JobStatus | None = None
         self._resumed: JobStatus | None = None
@@ -130,15 +132,23 @@ class RecoverJob:
         waiting = self._set.unanswered()
         if waiting:
             self._view.tell("waiting", f"for what comes in place of {', '.join(waiting)}")
-        try:
-            await workflow.wait_condition(
-                lambda: not self._set.unanswered(), timeout=NODE_DEADLINE, timeout_summary=f"nodes for {self._job}"
-            )
-        except TimeoutError:
-            raise GivenUp(f"nothing came in place of {', '.join(self._set.unanswered())}") from None
+        until = workflow.now() + NODE_DEADLINE
+        while not await self._answered_within(min(LOOK_EVERY, until - workflow.now())):
+            if workflow.now() >= until:
+                raise GivenUp(f"nothing came in place of {', '.join(self._set.unanswered())}") from None
+            await self._owed.look(self._cluster, self._set)
         if self._set.given_up:
             raise GivenUp("; ".join(self._set.given_up))
         self._view.tell("node set", ", ".join(self._set.nodes()))
+
+    async def _answered_within(self, wait: timedelta) -> bool:
+        try:
+            await workflow.wait_condition(
+                lambda: not self._set.unanswered(), timeout=wait, timeout_summary=f"nodes for {self._job}"
+            )
+        except TimeoutError:
+            return False
+        return True
 
     async def _burn_in(self, nodes: list[str], number: int) -> BurnInReport:
         """Burn in the whole node set: the gate before every resume."""

@@ -78,6 +78,10 @@ class NodeSet:
         """Return the names of the nodes in whose place nothing has come yet."""
         return sorted(self._owed.values())
 
+    def owed(self) -> dict[str, str]:
+        """Return the nodes in whose place nothing has come yet, by instance id."""
+        return dict(self._owed)
+
     def nodes(self) -> list[str]:
         """Return the node names to run on, in the job's own order. A stand-in may have a stand-in of its own."""
         stands_in = {self._name_of(replaced): answer.node_name for replaced, answer in self._answers.items()}
