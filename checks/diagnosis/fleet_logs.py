@@ -50,6 +50,8 @@ class Recommendation:
 class FleetLogs:
     """Reads logs one after the other, in bounded memory, and concludes at the end.
 
+    A node that has no fault is known by its kernel lines at the beginning of a log: further on only fault lines are read.
+
     `now` (Unix time, s) is for stamps without a year.
     """
 
@@ -70,7 +72,7 @@ class FleetLogs:
             seen.add(node.node)
             yield node.node, event, node.add(event, newest.time_of(event), self._hardware.machine)
         head = tap.head.decode("utf-8", "replace")
-        names = seen or {self._node(_host_in(head) or name).node}
+        names = seen | {self._node(host).node for host in _hosts_in(head)} or {self._node(_host_in(head) or name).node}
         if seen or _LOG_LINE.search(head):
             self._readable |= names
 
@@ -147,3 +149,9 @@ def _host_of(line: str) -> str:
 def _host_in(head: str) -> str:
     """The host that the first lines name."""
     return next((host for line in head.split("\n")[:50] if (host := _host_of(line))), "")
+
+
+def _hosts_in(head: str) -> set[str]:
+    """The hosts of all kernel lines, but for a line that is cut."""
+    whole = head if len(head.encode()) < HEAD else head[: head.rfind("\n") + 1]
+    return {host for line in whole.split("\n") if _LOG_LINE.search(line) and (host := _host_of(line))}

@@ -10,7 +10,7 @@ KEY_3, KEY_4 = "DCGM GPU Diagnostic", "DCGM Diagnostic"
 NONE, MONITOR, ISOLATE, UNKNOWN, TRIAGE, CONFIG, RESET = range(7)
 """Severities of an error. Source: dcgm_errors.h of DCGM 4."""
 
-PERFORMANCE, SOFTWARE_CONFIG, LIBRARY, XID, THERMAL, INTERNAL = {1, 2}, 3, 4, 5, 9, 16
+PERFORMANCE, SOFTWARE_CONFIG, LIBRARY, THERMAL, INTERNAL = {1, 2}, 3, 4, 9, 16
 """Categories of an error that a judge tells apart. Source: dcgm_errors.h of DCGM 4."""
 
 

@@ -83,6 +83,11 @@ def test_a_quiet_log_is_ok_for_the_node_that_it_names_and_says_that_the_log_alon
     assert "the log alone was read" in " ".join(found["node-7"].diagnosis.because)
 
 
+def test_a_node_without_a_fault_is_well_beside_one_that_has_one() -> None:
+    found, _ = read(both=[f"Aug 10 15:36:05 node-7 kernel: {xid(79)}", "Aug 10 15:36:06 node-8 kernel: eth0: link up"])
+    assert {name: one.verdict for name, one in found.items()} == {"node-7": Verdict.CRITICAL, "node-8": Verdict.OK}
+
+
 @pytest.mark.parametrize("lines", [[], [""], ["hello"], ["\x00\x01\x7f" * 100], ["Dear Sir,", "all is well"]])
 def test_what_is_no_kernel_log_is_unknown(lines: list[str]) -> None:
     assert alone(*lines).verdict is Verdict.UNKNOWN

@@ -173,7 +173,8 @@ def _tell(answer: Answer, faults: _Faults, recommendations: list[Recommendation]
     for storm in storms:
         suspect = f"; suspected: {storm.suspect}" if storm.suspect else ""
         answer.say(_text(f"one {storm.kind} incident on {len(storm.nodes)} nodes: {storm.action.value}{suspect}", "bold magenta"))
-        answer.say(*(_text(f"  {reason}\n") for reason in storm.because))
+        for reason in storm.because:
+            answer.say(_text(f"  {reason}"))
     table = _table("recommendation", "node", "verdict", "fault", "action", "confidence", "because")
     for found in recommendations:
         diagnosis = found.diagnosis
