@@ -149,6 +149,7 @@ async def test_with_a_token_of_their_own_answers_are_not_for_who_sends_alerts(
     ("changed", "said"),
     [
         ({"by": ""}, "by: "),
+        ({"by": "  "}, "by: "),
         ({"answer": "reboot it"}, "what can be said: approve"),
         ({"node": ""}, "name the node"),
         ({"incident": "incident/lab/i-002"}, "name one of the two"),

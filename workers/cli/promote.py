@@ -17,7 +17,7 @@ from activities.names import ROLE_HEAD
 from checks.model import Action
 from workers.cli.common import OK, REFUSED, Answer, ConfigOption, JsonOption, answering
 from workers.cli.promoting import pools_apart, promoted, write_promotion
-from workers.cli.replay import SinceOption, closed_since, many, read_period
+from workers.cli.replay import MOST_INCIDENTS, SinceOption, closed_since, many, read_period
 from workers.cli.track_record import RUNG_NAMES, TrackRecord, track_record
 from workers.settings import Settings, load_settings
 from workers.wiring import Wiring, observes
@@ -64,8 +64,10 @@ def promote(
         action = read_rung(rung)
         refuse_unless_on_a_ladder(settings, fault_class, action)
         present = mode_of(action, settings.policy, fault_class)
-        record, past, healers = look(settings, fault_class, action, to, since)
+        record, past, healers, cut = look(settings, fault_class, action, to, since)
         _tell(answer, settings, Asked(fault_class, action, present, to), record, past, healers)
+        if cut:
+            answer.say(Text(f"only the newest {MOST_INCIDENTS} incidents of all classes were looked at", style="yellow"))
         written = present is to or ((yes or _agreed(as_json)) and bool(write_promotion(settings.file, fault_class, action, to)))
         answer.document(
             {
@@ -75,6 +77,7 @@ def promote(
                 "to": to.value,
                 "record": record,
                 "replay": past,
+                "cut": cut,
                 "healers": healers.nodes,
                 "healers_unknown": healers.unknown,
                 "not_asked": OTHER_HEALERS,
@@ -120,10 +123,10 @@ def refuse_unless_on_a_ladder(settings: Settings, fault_class: str, rung: Action
         raise BadInput(f"the ladder of {fault_class} has no {rung.value}; it has {rungs}")
 
 
-def look(settings: Settings, fault_class: str, rung: Action, to: Mode, since: str) -> tuple[TrackRecord, Replay, Healers]:
-    """Read the record, decide the past again with the promotion, and ask who else repairs these nodes."""
+def look(settings: Settings, fault_class: str, rung: Action, to: Mode, since: str) -> tuple[TrackRecord, Replay, Healers, bool]:
+    """Read the record, decide the past again with the promotion, ask who else repairs these nodes; and whether there was more."""
     begin = datetime.now(UTC) - read_period(since)
-    closed, _ = closed_since(settings, begin)
+    closed, cut = closed_since(settings, begin)
     of_class = [one for one in closed if one.fault_class == fault_class]
     wiring = Wiring(settings)
     try:
@@ -132,7 +135,7 @@ def look(settings: Settings, fault_class: str, rung: Action, to: Mode, since: st
     finally:
         wiring.close()
     record = track_record(of_class, hosts, fault_class, rung, begin)
-    return record, replay(of_class, promoted(settings.policy, fault_class, rung, to), settings.policy), healers
+    return record, replay(of_class, promoted(settings.policy, fault_class, rung, to), settings.policy), healers, cut
 
 
 def _healers(wiring: Wiring, settings: Settings) -> Healers:

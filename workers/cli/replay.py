@@ -20,8 +20,8 @@ from workers.wiring import Wiring
 from workflows.decisions.replayed import Difference, Replay, in_words, replay
 from workflows.decisions.settings import PolicySettings
 
-MOST_INCIDENTS = 20_000
-"""Closed incidents that are read at most, newest first. Hotspare default: years of a great cluster."""
+MOST_INCIDENTS = 5_000
+"""Closed incidents that are read at most, newest first. Hotspare default: with 20 decisions each about 100 MB of memory."""
 
 MOST_REASONS = 4
 """Reasons of a decision that are shown to people. Hotspare default; --json gives all."""

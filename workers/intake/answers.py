@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 class GivenAnswer(BaseModel):
     """One answer as it comes in. Lengths are bounded because it enters the history of the incident."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
     answer: str
     by: str = Field(min_length=1, max_length=200)
