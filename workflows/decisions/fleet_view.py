@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 
 from activities.inventory import Node
-from activities.names import FATE_RETIRED, FATE_WITH_PERSON
+from activities.names import FATE_RETIRED, FATE_WITH_PERSON, ROLE_HEAD
 from workflows.cluster_messages import FleetView
 
 
 def fleet_view(nodes: list[Node]) -> FleetView:
     """Count nodes per failure domain, usable ones per pool, and list who opted out.
 
-    Usable is what runs and nobody has given up. A node in quarantine counts as usable here: its grant is subtracted.
+    Head nodes run no rank: they are in no denominator. Usable is what runs and nobody has given up. A node in quarantine counts
+    as usable here: its grant is subtracted.
     """
+    nodes = [node for node in nodes if node.role != ROLE_HEAD]
     usable = [node for node in nodes if node.state == "running" and node.fate not in (FATE_RETIRED, FATE_WITH_PERSON)]
     return FleetView(
         nodes=len(nodes),
