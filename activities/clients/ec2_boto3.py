@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError, ProfileNotFound
+from botocore.parsers import ResponseParserError
 
 from activities import names
 from activities.clients.aws_session import session_of
@@ -147,7 +148,7 @@ def mapped(what: str) -> Iterator[None]:
         raise AccessRefused(
             f"EC2: {what}: {error}; check AWS_PROFILE and the other AWS variables: aws sts get-caller-identity"
         ) from error
-    except BotoCoreError as error:
+    except (BotoCoreError, ResponseParserError) as error:  # the latter stands outside of botocore's own errors
         raise ProviderBusy(f"EC2: {what}: no clear answer: {error}") from error
 
 
