@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import BaseWSGIServer, make_server
 
+from infra.lab.auto_scaling import AutoScaling
 from infra.lab.ec2_calls import Answer, AwsCall, StatusRow, console_output, error, instance_ids_in, instance_statuses, read_call
 from infra.lab.holds import Hold, Holds
 from infra.lab.moto_instances import forget_everything, set_state, state_of
@@ -84,6 +85,7 @@ class Ec2Endpoint:
         self._failures: list[_Failure] = []
         self._launches = _Launches()
         self._lock = threading.Lock()
+        self.auto_scaling = AutoScaling(self)
         self._server: BaseWSGIServer | None = None
         self._thread: threading.Thread | None = None
         self.lag_s = lag_s
@@ -102,10 +104,12 @@ class Ec2Endpoint:
         self._server.daemon_threads = True  # type: ignore[attr-defined]
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         self._thread.start()
+        self.auto_scaling.start(self.url)
 
     def stop(self) -> None:
         """Fail what is held and stop serving."""
         self._holds.drop_all()
+        self.auto_scaling.stop()
         if self._server is not None and self._thread is not None:
             self._server.shutdown()
             self._thread.join()
@@ -126,6 +130,14 @@ class Ec2Endpoint:
         """Answer the next calls of a name with an error code instead of carrying them out."""
         with self._lock:
             self._failures.append(_Failure(operation, code, instance_id, times))
+
+    def answers(self) -> dict[str, bool]:
+        """As `InstanceEvents.answers`, for health checks."""
+        return self._events.answers()
+
+    def launched(self, instance_id: str) -> None:
+        """Tell that a group has launched an instance."""
+        self._loop.call_soon_threadsafe(self._events.on_call, "RunInstances", instance_id)
 
     def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         call = read_call(environ)
@@ -148,7 +160,7 @@ class Ec2Endpoint:
             return self._statuses(call)
         if call.operation == "RunInstances" and call.parameters.get("ClientToken"):
             return self._launch_once(call, environ)
-        return self._refusal(call) or self._carry_out(call, environ)
+        return self._refusal(call) or self.auto_scaling.refusal(call) or self._carry_out(call, environ)
 
     def _statuses(self, call: AwsCall) -> Answer:
         """Tell the status checks. EC2 notices a silent instance after minutes, the lab at once."""

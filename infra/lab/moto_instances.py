@@ -1,4 +1,4 @@
-"""The instances as moto keeps them: what they are, and the state that EC2 would show. The only place that reaches into moto."""
+"""Instances and groups as moto keeps them: what they are, and the states that AWS shows. The one place that reaches into moto."""
 
 from __future__ import annotations
 
@@ -24,6 +24,33 @@ class InstanceIdentity:
     ip: str
     dns: str
     tags: dict[str, str]
+
+
+@dataclass(frozen=True)
+class LabGroup:
+    """An Auto Scaling group: its sizes, and the lifecycle state of each member by instance id."""
+
+    name: str
+    smallest: int
+    largest: int
+    desired: int
+    members: dict[str, str]
+
+
+def groups() -> list[LabGroup]:
+    """Return the Auto Scaling groups as they are now."""
+    backend: Any = backends.get_backend("autoscaling")
+    found = list(backend[DEFAULT_ACCOUNT_ID][REGION].autoscaling_groups.values())
+    return [
+        LabGroup(
+            str(one.name),
+            int(one.min_size or 0),
+            int(one.max_size or 0),
+            int(one.desired_capacity or 0),
+            {str(state.instance.id): str(state.lifecycle_state) for state in list(one.instance_states)},
+        )
+        for one in found
+    ]
 
 
 def forget_everything() -> None:
