@@ -192,14 +192,14 @@ class Arena:
         disturbance = self.points.disturbance
         if disturbance is None or not disturbance.stopped:
             return
-        if disturbance.kind is not Kind.HANGS and not disturbance.killed:
+        if disturbance.kind is not Kind.HANGS:
             assert self._worker is not None
-            disturbance.killed = True
             number = self._worker.number
             self.points.dead.add(number)
             self._worker.kill()
+            disturbance.go()  # what is left of the dead ends, unheard
             await self.new_worker(number + 1)
-        if disturbance.taken_over:
+        elif disturbance.taken_over:
             disturbance.go()
         elif time.monotonic() - self._asked_at > LOOK_S:
             self._asked_at = time.monotonic()

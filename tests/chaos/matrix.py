@@ -139,7 +139,7 @@ def play_all(cases: list[Case], jobs: int, folder: Path) -> list[Result]:
     What changes something comes first.
     """
     known = _results_in(folder)
-    missing = sorted((case for case in cases if case not in known), key=lambda case: is_look(case.step.point))
+    missing = sorted((case for case in cases if case not in known), key=_urgency)
     parts = []
     for number in range(jobs if missing else 0):
         mine, out = folder / f"cases-{number}", folder / f"results-{os.getpid()}-{number}"
@@ -152,6 +152,10 @@ def play_all(cases: list[Case], jobs: int, folder: Path) -> list[Result]:
     return [known.get(case) or Result(case, "ERROR", ("its process ended",)) for case in cases]
 
 
+def _urgency(case: Case) -> tuple[bool, bool]:
+    return is_look(case.step.point), case.kind is Kind.KILLED_BEFORE
+
+
 def _results_in(folder: Path) -> dict[Case, Result]:
     known = {}
     for out in sorted(folder.glob("results-*")):
@@ -161,12 +165,17 @@ def _results_in(folder: Path) -> dict[Case, Result]:
     return known
 
 
+def _wanted(given: argparse.Namespace, step: StepKey) -> bool:
+    return (not given.step or given.step in str(step)) and not (given.effects and is_look(step.point))
+
+
 def main() -> int:
     """Discover, play, print, write. Status 0 when no promise was broken, 2 otherwise."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--story", choices=[story.key for story in STORIES], action="append")
     parser.add_argument("--kind", choices=[kind.value for kind in Kind], action="append")
     parser.add_argument("--step", help="only steps whose text contains this")
+    parser.add_argument("--effects", action="store_true", help="only calls that change something")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2)))
     parser.add_argument("--write", type=Path)
     parser.add_argument("--keep", type=Path, help="folder of results: what lies there is not played again")
@@ -177,7 +186,7 @@ def main() -> int:
         part_main(*given.part)
         return 0
     stories = [story for story in STORIES if not given.story or story.key in given.story]
-    fits: Callable[[StepKey], bool] = lambda step: not given.step or given.step in str(step)  # noqa: E731
+    fits: Callable[[StepKey], bool] = lambda step: _wanted(given, step)  # noqa: E731
     steps = {key: [step for step in found if fits(step)] for key, found in asyncio.run(all_steps(stories)).items()}
     kinds = [Kind(kind) for kind in given.kind or list(Kind)]
     cases = [case for story in stories for case in cases_of(story, steps[story.key], kinds)]

@@ -110,7 +110,6 @@ class Disturbance:
         self.key, self.kind = key, kind
         self.victim: Caller | None = None
         self.taken_over = False
-        self.killed = False
         self._go = threading.Event()
         self._lock = threading.Lock()
 

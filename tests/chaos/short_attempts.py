@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from temporalio.common import RetryPolicy
 from temporalio.worker import (
     Interceptor,
     StartActivityInput,
@@ -22,8 +23,8 @@ SILENCE = timedelta(seconds=2)
 LETTER = timedelta(seconds=1)
 """Long enough for a loaded machine: attempts on FakeFleet take milliseconds."""
 
-PATIENCE = timedelta(seconds=8)
-"""How long a letter is tried: the time of local activities cannot be skipped."""
+FEW = RetryPolicy(initial_interval=timedelta(seconds=0.5), maximum_attempts=4)
+"""How often a letter is tried: the time of local activities cannot be skipped."""
 
 LETTERS = ("post", "post_to_cluster")
 
@@ -51,5 +52,5 @@ class _Outbound(WorkflowOutboundInterceptor):
     def start_local_activity(self, input: StartLocalActivityInput) -> ActivityHandle[object]:
         if input.activity in LETTERS:
             input.start_to_close_timeout = LETTER
-            input.schedule_to_close_timeout = PATIENCE
+            input.retry_policy = FEW
         return super().start_local_activity(input)
