@@ -42,7 +42,10 @@ async def retire(incident: Incident, step: Step) -> None:
     incident.strike = True
     incident.learn(settled=True)
     incident.tell("retired", f"quarantined for a person: {'; '.join(step.because)}")
-    await page(incident, f"{incident.node.name} is retired: open a support case, replace the instance", "retired")
+    words = f"{incident.node.name} is retired: open a support case, replace the instance"
+    if incident.known.others.told:
+        words += f"; {' and '.join(incident.known.others.found)} stands back from it until a person ends that"
+    await page(incident, words, "retired")
 
 
 async def _tag(incident: Incident, tags: dict[str, str], remove: list[str], why: str) -> None:

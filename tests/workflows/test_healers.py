@@ -74,6 +74,7 @@ async def test_a_node_that_is_retired_stays_in_standby_so_that_it_does_not_serve
     assert in_standby(no_spares, "node-2")
     assert any(f"Auto Scaling group {GROUP}: until node-2 serves again" in line for line in report.story)
     assert fleet.count("exit_standby") == 0
+    assert any(f"{GROUP} stands back" in page.why[0] for page in fleet.pages if page.title.endswith("retired"))
 
 
 async def test_a_cancel_before_the_restart_leaves_the_group_as_it_was_and_one_after_it_leaves_a_known_standby(
