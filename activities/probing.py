@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -123,7 +124,7 @@ class Probe:
         command = [*sudo, self._settings.python, f"{self._folder()}/run_checks.py", "probe", "--depth", wish.depth]
         command += ["--settling-s", str(wish.settling_s)]
         command += ["--handled-until", str(wish.handled_until.timestamp())] if wish.handled_until else []
-        command += ["--no-nvml"] if wish.no_nvml else []
+        command += ["--asked-at", f"{time.time():.3f}", *(["--no-nvml"] if wish.no_nvml else [])]
         command += ["--instance-type", node.instance_type] if node.instance_type else []
         command += ["--thresholds", json.dumps(self._thresholds, sort_keys=True)] if self._thresholds else []
         return command + (["--overrides", json.dumps(self._overrides, sort_keys=True)] if self._overrides else [])

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Optional
 
+from checks.callers_clock import callers_clock
 from checks.catalog import BadOverride
 from checks.catalog.overrides import overrides_from_json
 from checks.host import Host
@@ -42,7 +43,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         thresholds=thresholds,
         overrides=overrides,
     )
-    report = probe(Host(), options)
+    report = probe(Host(), options, clock=callers_clock(given.asked_at))
     # Not `dump`: that encodes in Python, `dumps` in C.
     sys.stdout.write(json.dumps(report.to_json(), separators=(",", ":")) + "\n")
     return report.verdict.exit_status
@@ -58,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument(
         "--handled-until", type=float, metavar="UNIX", help="kernel lines up to this time were dealt with before"
+    )
+    command.add_argument(
+        "--asked-at", type=float, metavar="UNIX", help="the caller's time now, which counts where this node's clock is wrong"
     )
     command.add_argument("--no-nvml", action="store_true", help="do not touch NVML")
     command.add_argument("--instance-type", default="", help="EC2 instance type, where the node itself does not say it")

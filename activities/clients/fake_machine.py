@@ -54,7 +54,7 @@ class FakeFault:
 class FakeMachine:
     """State of one machine. Every method is called under the fleet's lock.
 
-    `fabric_manager` is its version, the driver's where empty.
+    `fabric_manager` is its version, the driver's where empty. `clock_off_s` is how far its clock is ahead.
     """
 
     name: str
@@ -74,6 +74,7 @@ class FakeMachine:
     kernel: str = "6.8.0-1029-aws"
     driver: str = "580.95.05"
     fabric_manager: str = ""
+    clock_off_s: float = 0.0
     log_grew: threading.Condition = field(default_factory=threading.Condition)
 
     @property

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from activities.clients.fake_machine import FakeMachine
 from activities.clients.fake_text import bus_id
+from checks.callers_clock import callers_clock
 from checks.catalog.overrides import overrides_from_json
 from checks.host import FILE_LIMIT_BYTES, CommandOutput, Host
 from checks.probes.pci import DEVICES, NVIDIA
@@ -26,6 +28,7 @@ def run_probe(machine: FakeMachine, arguments: Sequence[str]) -> tuple[int, str]
     parser.add_argument("--depth", default="quick")
     parser.add_argument("--settling-s", type=float, default=0.0)
     parser.add_argument("--handled-until", type=float)
+    parser.add_argument("--asked-at", type=float)
     parser.add_argument("--no-nvml", action="store_true")
     parser.add_argument("--instance-type", default="")
     parser.add_argument("--thresholds", default="")
@@ -40,7 +43,8 @@ def run_probe(machine: FakeMachine, arguments: Sequence[str]) -> tuple[int, str]
         thresholds=read_thresholds(given.thresholds),
         overrides=overrides_from_json(given.overrides),
     )
-    report = probe(MachineHost(machine), options, read_gpus=lambda deadline_s: nvml_of(machine))
+    clock = callers_clock(given.asked_at, lambda: time.time() + machine.clock_off_s)
+    report = probe(MachineHost(machine), options, lambda deadline_s: nvml_of(machine), clock)
     return report.verdict.exit_status, json.dumps(report.to_json())
 
 
