@@ -18,7 +18,10 @@ with workflow.unsafe.imports_passed_through():
 
 async def ask_person(incident: Incident, step: Step) -> None:
     """Page, and wait for a word. Holds the quarantine and no repair slot; unanswered, it pages again and never disrupts."""
-    await incident.talk.give_back(AskKind.REPAIR_SLOT)
+    try:
+        await incident.talk.give_back(AskKind.REPAIR_SLOT)
+    except ActivityError as error:  # that Cluster cannot be told is no reason not to tell a person
+        incident.tell("not given back", cause_of(error))
     incident.learn(asked_rung=step.rung.value if step.rung else "", asked_since=incident.known.asked_since or workflow.now())
     incident.view.attributes(WaitsForPerson=True)
     if step.page not in incident.known.paged:

@@ -260,8 +260,11 @@ class RecoverJob:
 
     async def _tell_incidents(self, end: JobResumed) -> None:
         for incident in self._set.settle():
-            if not await post(incident, "job_resumed", end):
-                self._view.tell("not told", f"{incident} has ended")
+            try:
+                if not await post(incident, "job_resumed", end):
+                    self._view.tell("not told", f"{incident} has ended")
+            except ActivityError as error:  # it waits no longer than its own deadline, and a person is told then
+                self._view.tell("not told", f"{incident}: {cause_of(error)}")
 
     @workflow.signal(description="A node of the job is out, or the job must restart")
     def node_out(self, message: NodeOut) -> None:

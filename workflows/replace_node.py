@@ -199,7 +199,13 @@ class ReplaceNode:
                 summary=f"a rank of {self._start.job} runs on {spare.name}",
                 **options.WATCH,
             )
-        await self._tag(spare, {}, [names.TAG_LEASE], "handed over")
+            self._attached = None  # it is in use: nothing that fails from here on takes it back into the pool
+        try:
+            await self._tag(spare, {}, [names.TAG_LEASE], "handed over")
+        except ActivityError as error:
+            if self._attached is not None:
+                raise
+            self._view.tell("lease left", f"the lease tag of {spare.name} could not be removed: {cause_of(error)}")
         await self._talk.give_back(AskKind.SPARE)
         self._view.tell("handed over", f"{spare.name} is a node like any other now")
         self._view.attributes(Phase="closed", Outcome="handed over")

@@ -29,7 +29,7 @@ from activities.clock import beat
 from activities.incidents import StartIncident
 from activities.node import Report
 from tests.chaos.gateway import PointedGateway
-from tests.chaos.points import ChaosPoints, Disturbance, Kind, is_lost_letter, stands_still
+from tests.chaos.points import WAITS_FOR_OTHERS, ChaosPoints, Disturbance, Kind, is_lost_letter, stands_still
 from tests.chaos.workers import WorkerLife
 from tests.workflows.healing import TUNED, at_once, temporal_cli
 from workers.connection import PLUGIN, runtime
@@ -55,9 +55,6 @@ PAUSE_S, LOOK_S = 0.02, 0.3
 
 REAL_LIMIT_S = 240.0
 """The same in real seconds, against a hang of the harness."""
-
-WAITS_FOR_OTHERS = frozenset({"await_rank"})
-"""Activities that wait for what another workflow does, and so are no sign of work in their own."""
 
 ASKS = ("asks a person", "unanswered", "page failed")
 """Phases of the last line of an incident that waits for a person."""
@@ -222,7 +219,7 @@ class Arena:
     def _quiet(self, views: dict[str, WorkflowExecutionDescription]) -> bool:
         """Whether nothing is left to do but to wait, seen twice with nothing done in between."""
         busy = any(_busy(view) for view in views.values())
-        now = (sum(view.history_length for view in views.values()), len(self.points.made))
+        now = (sum(view.history_length for view in views.values()), self.points.different)
         before, self._last = self._last, now
         return not busy and now == before
 

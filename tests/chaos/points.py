@@ -84,6 +84,9 @@ LOOKS = frozenset(
 )
 """Points that change nothing. Of one activity's repeated looks at the same thing the first stands for all."""
 
+WAITS_FOR_OTHERS = frozenset({"await_rank"})
+"""Activities that wait for what another workflow does, and so are no sign of work in their own."""
+
 LOOK_KINDS = (Kind.KILLED_BEFORE, Kind.FAILS_ONCE, Kind.FAILS_FOR_GOOD, Kind.HANGS)
 """What can go wrong with a look: where nothing is changed, a lost answer is a failure, and killed is killed."""
 
@@ -272,7 +275,6 @@ class ChaosPoints(Points):
 
     def _note_made(self, point: str, node: str) -> None:
         with self._book:
-            self.last_call = time.monotonic()
             self.made.append(Made(point, self._name_of(node), activity.info().activity_type if activity.in_activity() else ""))
 
     def _worker(self) -> int:
@@ -286,8 +288,9 @@ class ChaosPoints(Points):
 
     def _enter(self, point: str, node: str, worker: int) -> tuple[Caller, StepKey]:
         self._refuse_dead(worker)
-        self.last_call = time.monotonic()
         info = activity.info()
+        if info.activity_type not in WAITS_FOR_OTHERS:
+            self.last_call = time.monotonic()
         workflow_id, run_id = info.workflow_id or "", info.workflow_run_id or ""
         caller = Caller(workflow_id, run_id, info.activity_id, info.attempt, worker)
         label = self._label(workflow_id)
