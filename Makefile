@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 FAULT  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo lab test test-gpu lint format lock bench clean
+.PHONY: help venv demo lab test test-gpu chaos lint format lock bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
@@ -29,6 +29,10 @@ test: $(STAMP) ## all tests
 
 test-gpu: $(STAMP) ## on a machine with an NVIDIA GPU: the probe against nvidia-smi
 	@$(BIN)/python -m pytest tests/gpu -o addopts="--import-mode=importlib --strict-markers" --capture=no $(ARGS)
+
+chaos: $(STAMP) ## every failure at every step of every story, into docs/kill-anywhere.md, then the stories in the lab under kills
+	@PYTHONPATH=. $(BIN)/python -m tests.chaos.matrix --write docs/kill-anywhere.md $(ARGS)
+	@$(BIN)/python -m pytest tests/chaos -o addopts="--import-mode=importlib --strict-markers" --capture=no
 
 lint: $(STAMP) ## style, types, layers, and checks/ against Python 3.9
 	$(BIN)/ruff check .
