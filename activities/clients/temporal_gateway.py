@@ -132,3 +132,5 @@ def _server_confirms(workflow_id: str) -> Iterator[None]:
         yield
     except RPCError as error:
         raise ProviderBusy(f"Temporal did not confirm {workflow_id}: {error.message}; try again when it answers") from error
+    except RuntimeError as error:  # a client that connects at first use says so when nobody answers
+        raise ProviderBusy(f"Temporal did not confirm {workflow_id}: {error}; try again when it answers") from error
