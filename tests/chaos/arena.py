@@ -44,6 +44,9 @@ MARGIN_S = 0.5
 LONGEST_STEP_S = 1800.0
 """Longest turn of the clocks at once."""
 
+AUDITED_AFTER_S = 1300.0
+"""Longer than a grant is booked on a holder that is gone: two audits of Cluster."""
+
 LIMBO_S = 4 * 86_400.0
 """Skipped seconds after which a story that has not ended is in limbo: far above every deadline of ours together."""
 
@@ -171,6 +174,15 @@ class Arena:
     def _stands_still(self) -> bool:
         disturbance = self.points.disturbance
         return disturbance is not None and disturbance.stopped
+
+    async def audited(self) -> None:
+        """End an outage of letters, and let Cluster see what came of it: it looks for the holders of its grants by the clock."""
+        assert self.points.disturbance is not None
+        self.points.disturbance.ended = True
+        await self.play()
+        self._step_s = AUDITED_AFTER_S
+        await self._turn(names.cluster_id(self.fleet.cluster))
+        await self.play()
 
     async def views(self) -> dict[str, WorkflowExecutionDescription]:
         """Describe every workflow of the story."""

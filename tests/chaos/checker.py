@@ -38,6 +38,8 @@ class Ending:
 
 async def check(arena: Arena, story: ChaosStory) -> Ending:
     """Judge the world."""
+    if is_lost_letter(arena.points.disturbance):
+        await arena.audited()
     reports = await arena.reports()
     views = await arena.views()
     waiting = [key for key in views if names.is_incident(key) and key not in reports and _runs(views, key)]
@@ -206,9 +208,9 @@ async def _books(arena: Arena, waiting: list[str]) -> list[str]:
     """Cluster books nothing but what waiting incidents hold."""
     state = (await arena.overview()).state
     found = [f"{grant.kind.value} is still booked on {grant.asker}" for grant in state.grants if grant.asker not in waiting]
-    # What could not be given back, or answered, stands in the books until it can be.
+    # Who waits for a person tries to give back again when that wait ends.
     untold = is_lost_letter(arena.points.disturbance)
     slots = [grant for grant in state.grants if grant.kind is AskKind.REPAIR_SLOT and not untold]
     found += [f"a repair slot is held by {grant.asker}, which waits" for grant in slots]
     found += [f"{ask.asker} is still queued for {ask.kind.value}" for ask in state.queue]
-    return found + [f"an answer to {asker} was never sent" for asker, _ in state.outbox if not untold]
+    return found + [f"an answer to {asker} was never sent" for asker, _ in state.outbox]

@@ -29,6 +29,8 @@ from tests.chaos.stories import STORIES, ChaosStory
 from tests.chaos.table import page_of, table_of
 from workers.launch.ending import end_process
 
+NEVER_PLAYED = "never played"
+
 STORIES_ON_ONE_SERVER = 40
 """Played before a new server is begun: it keeps everything in memory."""
 
@@ -149,7 +151,7 @@ def play_all(cases: list[Case], jobs: int, folder: Path) -> list[Result]:
     for part in parts:
         part.wait()
     known = _results_in(folder)
-    return [known.get(case) or Result(case, "ERROR", ("its process ended",)) for case in cases]
+    return [known.get(case) or Result(case, NEVER_PLAYED, ("its process ended",)) for case in cases]
 
 
 def _urgency(case: Case) -> tuple[bool, bool]:
@@ -179,6 +181,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2)))
     parser.add_argument("--write", type=Path)
     parser.add_argument("--keep", type=Path, help="folder of results: what lies there is not played again")
+    parser.add_argument("--known", action="store_true", help="play nothing: print and write what --keep holds")
     parser.add_argument("--part", type=Path, nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     logging.getLogger("temporalio").setLevel(logging.CRITICAL + 1)
@@ -194,7 +197,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         if given.keep:
             given.keep.mkdir(parents=True, exist_ok=True)
-        results = play_all(cases, given.jobs, given.keep or Path(folder))
+        results = play_all(cases, 0 if given.known else given.jobs, given.keep or Path(folder))
+    if given.known:
+        results = [result for result in results if result.end != NEVER_PLAYED]
     cells = {(result.case.story, result.case.step, result.case.kind): result for result in results}
     for story in stories:
         print(table_of(story, steps[story.key], kinds, cells))

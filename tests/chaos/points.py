@@ -113,6 +113,7 @@ class Disturbance:
         self.key, self.kind = key, kind
         self.victim: Caller | None = None
         self.taken_over = False
+        self.ended = False
         self._go = threading.Event()
         self._lock = threading.Lock()
 
@@ -314,5 +315,5 @@ class ChaosPoints(Points):
         of_target = (key.point, key.node) == (disturbance.key.point, disturbance.key.node)
         if key == disturbance.key and disturbance.claim(caller):
             return disturbance.kind
-        lasts = disturbance.kind is Kind.FAILS_FOR_GOOD and disturbance.reached
+        lasts = disturbance.kind is Kind.FAILS_FOR_GOOD and disturbance.reached and not disturbance.ended
         return Kind.FAILS_FOR_GOOD if lasts and of_target else None
