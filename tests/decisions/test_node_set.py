@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from activities.incidents import NodeGivenUp, NodeIn, NodeOut
 from workflows.decisions.node_set import NodeSet
 
@@ -113,3 +116,38 @@ def test_a_spare_whose_supplier_is_gone_is_a_member_like_any_other() -> None:
     books.out(NodeOut(incident="incident/i-s1", instance_id="i-of-spare-1", node_name="spare-1", reason="slow", token="t"))
     books.come_in(NodeIn(incident="incident/i-s1", instance_id="i-s2", node_name="spare-2", replaces="i-of-spare-1"))
     assert books.nodes() == ["node-1", "spare-2", "node-3", "node-4"]
+
+
+def test_a_node_that_was_repaired_and_came_in_for_another_is_not_taken_for_its_own_stand_in() -> None:
+    books = job_set()
+    books.out(node_out(1))
+    books.come_in(node_in(1, "spare-1"))
+    books.out(node_out(3))
+    books.come_in(node_in(3, "node-1"))
+    assert books.nodes() == ["spare-1", "node-2", "node-1", "node-4"]
+    books.out(node_out(1, token="again"))
+    books.come_in(node_in(1, "spare-2"))
+    assert books.nodes() == ["spare-1", "node-2", "spare-2", "node-4"]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 9)), max_size=14))
+def test_whoever_falls_out_and_comes_in_in_any_order_nobody_is_there_twice(moves: list[tuple[bool, int, int]]) -> None:
+    books, members, pool = job_set(), {"node-1", "node-2", "node-3", "node-4"}, ["spare-1", "spare-2"]
+    owed: list[str] = []
+    for number, (falls_out, which, by) in enumerate(moves):
+        well = sorted(members - set(owed))
+        if falls_out and len(owed) < 2:
+            name = well[which % len(well)]
+            books.out(NodeOut(incident=name, instance_id=name, node_name=name, reason="XID 79", token=str(number)))
+            owed.append(name)
+        elif owed:
+            name = owed.pop(which % len(owed))
+            comes = [*pool, name][by % (len(pool) + 1)]  # a spare, or itself after its repair
+            pool = [one for one in [*pool, name] if one != comes]
+            members = (members - {name}) | {comes}
+            books.come_in(NodeIn(incident=name, instance_id=comes, node_name=comes, replaces=name))
+        if not owed:
+            assert sorted(books.nodes()) == sorted(members)
+        if not owed and by == 0:
+            books.read_news()
+            books.settle()

@@ -14,6 +14,7 @@ class NodeSet:
         self._answers: dict[str, NodeIn] = {}
         self._owed: dict[str, str] = {}
         self._news: list[NodeOut] = []
+        self._place: dict[str, int] = {}
         self.given_up: list[str] = []
 
     def begin(self, names: list[str]) -> None:
@@ -27,13 +28,26 @@ class NodeSet:
         self._out[message.instance_id] = message
         self._news.append(message)
         if not message.restart_only:
+            self._leave_own_place(message)
             self._answers.pop(message.instance_id, None)
             self._owed[message.instance_id] = message.node_name
+
+    def _leave_own_place(self, message: NodeOut) -> None:
+        """Learn at which place it falls out. A node that stood in for another leaves its own old place to who took it."""
+        now = self.nodes()
+        if message.node_name not in now:
+            return
+        place, old = now.index(message.node_name), self._place.get(message.instance_id)
+        if old is not None and old != place and message.instance_id in self._answers:
+            self._names[old] = now[old]
+            self._answers = {key: answer for key, answer in self._answers.items() if self._place_of(key) != old}
+        self._place[message.instance_id] = place
 
     def come_in(self, message: NodeIn) -> None:
         """Book the node that comes in."""
         if message.replaces in self._owed:
             self._owed.pop(message.replaces)
+            self._answers.pop(message.replaces, None)
             self._answers[message.replaces] = message
 
     def give_up(self, message: NodeGivenUp) -> None:
@@ -55,8 +69,9 @@ class NodeSet:
         """Make a node that was supplied a member like any other: whoever supplied it is gone and answers no more."""
         for replaced, answer in list(self._answers.items()):
             if answer.instance_id == instance_id:
-                old = self._name_of(replaced)
-                self._names = [name if one == old else one for one in self._names]
+                place = self._place_of(replaced)
+                if place is not None:
+                    self._names[place] = name
                 del self._answers[replaced]
 
     def settle(self) -> list[str]:
@@ -67,6 +82,7 @@ class NodeSet:
         self._answers.clear()
         self._owed = {key: name for key, name in self._owed.items() if key in fresh}
         self._out = {key: message for key, message in self._out.items() if key in fresh}
+        self._place = {key: place for key, place in self._place.items() if key in fresh}
         self.given_up.clear()
         return list(dict.fromkeys(message.incident for message in over.values()))
 
@@ -84,8 +100,17 @@ class NodeSet:
 
     def nodes(self) -> list[str]:
         """Return the node names to run on, in the job's own order. A stand-in may have a stand-in of its own."""
-        stands_in = {self._name_of(replaced): answer.node_name for replaced, answer in self._answers.items()}
-        return [_last_in_line(name, stands_in) for name in self._names]
+        names = list(self._names)
+        for replaced, answer in self._answers.items():  # in the order in which they came in
+            place = self._place_of(replaced)
+            if place is not None:
+                names[place] = answer.node_name
+        return names
+
+    def _place_of(self, instance_id: str) -> int | None:
+        name = self._name_of(instance_id)
+        at_first = self._names.index(name) if name in self._names else None
+        return self._place.get(instance_id, at_first)
 
     def nodes_out(self) -> list[str]:
         """Return the names of the nodes that fell out, in the order in which they did."""
@@ -105,11 +130,3 @@ class NodeSet:
     def read_news(self) -> None:
         """Take note of what has fallen out so far."""
         self._news.clear()
-
-
-def _last_in_line(name: str, stands_in: dict[str, str]) -> str:
-    seen = {name}
-    while name in stands_in and stands_in[name] not in seen:
-        name = stands_in[name]
-        seen.add(name)
-    return name
