@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -170,7 +171,7 @@ def test_a_pool_and_a_class_may_have_modes_of_their_own() -> None:
 
 def test_a_running_job_with_much_at_stake_is_stopped_only_with_approval() -> None:
     dear = PolicySettings(mode=Mode.ACT, ask_above_gpu_hours=100)
-    runs = {"job": "train", "job_running": True}
+    runs: dict[str, Any] = {"job": "train", "job_running": True}
     assert next_step(out(gpu_hours_at_stake=340.0, **runs), dear).kind is StepKind.ASK_PERSON
     assert next_step(out(gpu_hours_at_stake=34.0, **runs), dear).kind is StepKind.TELL_JOB
 
