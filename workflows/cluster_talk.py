@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -30,6 +30,7 @@ class ClusterTalk:
         self._asked: dict[str, Ask] = {}
         self._answers: dict[str, Answer] = {}
         self._strays: list[Answer] = []
+        self._waits_since: dict[tuple[AskKind, str], datetime] = {}
         self.held: dict[AskKind, Grant] = {}
 
     def serve(self, cluster: str) -> None:
@@ -44,6 +45,10 @@ class ClusterTalk:
                 self._strays.append(answer)
             return
         self._answers[answer.request_id] = answer
+        if answer.queued:
+            self._waits_since.setdefault((ask.kind, ask.fault_class), workflow.now())
+        else:
+            self._waits_since.pop((ask.kind, ask.fault_class), None)
         if answer.granted:
             self._hold(ask, answer)
         elif self._holds(answer.request_id):
@@ -71,6 +76,7 @@ class ClusterTalk:
 
     async def ask(self, ask: Ask) -> Answer:
         """Ask and return the first answer, which may be "queued". Without any answer it asks again under the same id."""
+        ask = self._with_place(ask)
         self._asked[ask.request_id] = ask
         for _ in range(3):
             await self._send("ask", ask)
@@ -137,7 +143,11 @@ class ClusterTalk:
             queued = [self._asked[one] for one, answer in self._answers.items() if answer.queued and one in self._asked]
             if queued and workflow.patched("queued asks are asked again"):  # a queue does not outlive its Cluster
                 for ask in queued:
-                    await cluster.signal("ask", ask)
+                    await cluster.signal("ask", self._with_place(ask))
+
+    def _with_place(self, ask: Ask) -> Ask:
+        """What was queued before keeps its place, and is no new fault to the breaker."""
+        return ask.model_copy(update={"since": self._waits_since.get((ask.kind, ask.fault_class))})
 
     def has_strays(self) -> bool:
         """Return whether a grant arrived that this workflow did not ask for."""

@@ -8,6 +8,7 @@ from activities import names
 from activities.clients.fake_machine import Cure, FakeFault
 from activities.errors import ProviderBusy
 from tests.workflows.healing import Healing
+from workflows import options
 from workflows.cluster_messages import FreezeRequest, ThawRequest
 
 
@@ -84,3 +85,25 @@ async def test_a_cloud_that_is_busy_for_a_while_fails_no_repair_and_reboots_once
     await no_spares.env.fast_forward(handle, 30.0)
     report = await handle.result()
     assert (report.outcome, fleet.count("reboot", "node-2")) == ("resolved", 1)
+
+
+async def test_who_has_waited_long_keeps_its_place_when_it_asks_anew(no_spares: Healing) -> None:
+    """https://github.com/kubernetes-sigs/karpenter/issues/2134"""
+    keeper = no_spares.client.get_workflow_handle(names.cluster_id(no_spares.fleet.cluster))
+    await keeper.execute_update("freeze", FreezeRequest(who="ann", why="demo", minutes=60))
+    no_spares.fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
+    handle = await no_spares.report("node-2", xid=79)
+    await no_spares.told(handle, "waiting")
+    [first] = (await no_spares.overview()).state.queue
+
+    async def asked_anew() -> bool:
+        return [one.request_id for one in (await no_spares.overview()).state.queue] not in ([], [first.request_id])
+
+    await no_spares.env.fast_forward(handle, options.CLUSTER_QUEUE.total_seconds() + 1)
+    await no_spares.until(asked_anew)
+    [anew] = (await no_spares.overview()).state.queue
+    assert first.asked_at is not None
+    assert anew.asked_at is not None
+    assert anew.asked_at - first.asked_at < timedelta(minutes=1)
+    await keeper.execute_update("thaw", ThawRequest(who="ann"))
+    assert (await handle.result()).outcome == "resolved"
