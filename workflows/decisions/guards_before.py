@@ -120,7 +120,8 @@ def diagnostics(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | No
     if facts.opinion.action is not Action.RUN_DIAGNOSTICS or facts.quarantined or rungs.left or facts.disrupted:
         return None
     mode = mode_of(Action.RESTART_JOB, policy, class_of(facts))
-    if facts.job and not facts.job_running and not facts.job_told and mode is not Mode.OBSERVE:
+    skipped = Action.RESTART_JOB.value in facts.skipped_steps
+    if facts.job and not facts.job_running and not facts.job_told and mode is not Mode.OBSERVE and not skipped:
         because = [
             f"{facts.job} has died of it: restart it, gated by a burn-in; a person runs diagnostics",
             *facts.opinion.because,
@@ -142,6 +143,8 @@ def restart_the_job(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step 
         return Step(
             kind=StepKind.ASK_ALONE, because=["a job that crashes shows on all its nodes: ask whether others show it too"]
         )
+    if not facts.job_told and Action.RESTART_JOB.value in facts.skipped_steps:
+        return Step(kind=StepKind.CLOSE, outcome="escalated", because=[f"a person said not to restart {facts.job}"])
     if not facts.job_told:
         return gate(Action.RESTART_JOB, facts, policy) or Step(
             kind=StepKind.TELL_JOB,
@@ -193,6 +196,9 @@ def tell_job(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     """A job that has died is told at once. One that still runs is stopped only where the next rung may be taken."""
     if not facts.job or facts.job_told:
         return None
+    if facts.job_running and not (rungs.left or facts.fault_gone or facts.disrupted):
+        why = f"{facts.job} still runs on {facts.node.name}, and no rung is left to stop it for"
+        return page_and_close(facts, why, "escalated", "it was not stopped; the quarantine stays", *rungs.refused)
     because = [f"{facts.job} has this node in its node set: hold it, it cannot go on"]
     if facts.job_running and rungs.left:
         because = [f"{facts.job} still runs on it: stop it for {rungs.left[0].value}"]
