@@ -50,7 +50,8 @@ the job was resumed at most once, on nodes that had passed their burn-in and of 
 A look changes nothing, so two columns do not apply to it (-). Looks at nodes that only stand by (the job's other nodes in a
 comparison), and parts of the evidence bundle that are read in the same way, are tried at one of them.
 
-A cell "..." was not played when this page was written; `python -m tests.chaos.matrix --keep FOLDER` goes on where it stopped.
+A cell "..." was not played when this page was written; `python -m tests.chaos.matrix --keep FOLDER` goes on where it stopped. A
+page written with `--effects` has only the calls that change something.
 
 "trains" means that the job runs again and steps; "job with a person" that it stays held and a person was told why. Nodes that
 are ill for good are quarantined for a person in every story and are not named in the cells.
