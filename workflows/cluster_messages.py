@@ -169,11 +169,15 @@ class RepairEnd(Message):
 
 
 class FleetView(Message):
-    """How many nodes there are: in all, per failure domain, and usable per pool; and which of them opted out, with the reason."""
+    """How many nodes there are: in all, per failure domain, and usable per pool.
+
+    `quarantined` are those among the usable that bear a quarantine, whoever's, each with its pool; `opted_out` has the reasons.
+    """
 
     nodes: int = 0
     domains: dict[str, int] = {}
     pools: dict[str, int] = {}
+    quarantined: dict[str, str] = {}
     opted_out: dict[str, str] = {}
 
 

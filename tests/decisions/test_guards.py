@@ -270,3 +270,32 @@ def test_who_asks_anew_after_a_long_wait_is_no_new_fault_and_keeps_its_place() -
     assert [one.instance_id for one in again.queue] == [one.instance_id for one in waiting]
     forgetful = [one.model_copy(update={"since": None}) for one in anew]
     assert judge(withdrawn, *forgetful, under=under, at=later).state.breaker.state is BreakerState.OPEN
+
+
+def test_a_node_that_anybody_keeps_in_quarantine_is_not_usable_and_counts_once() -> None:
+    pool = "p5.48xlarge"
+    names = ["i-1", "i-2", "i-3", "i-4", "i-5"]
+    nodes = [Node(instance_id=name, name=name, instance_type=pool, quarantine="ops/1" if name == "i-5" else "") for name in names]
+    state = books(view=fleet_view(nodes))
+    under = limits(min_usable={pool: 3})
+    told = answers(judge(state, ask("i-1"), ask("i-2"), under=under))
+    assert (told["i-1"].granted, told["i-2"].granted) == (True, False)
+    marked = [node.model_copy(update={"quarantine": f"incident/lab/{node.instance_id}"}) for node in nodes[:1]]
+    out = judge(state, ask("i-1"), under=under).state.model_copy(update={"view": fleet_view([*marked, *nodes[1:4]])})
+    assert answers(judge(out, ask("i-2"), under=limits(min_usable={pool: 2})))["i-2"].granted
+
+
+def test_a_spare_that_has_opted_out_is_leased_to_nobody() -> None:
+    spare = Node(instance_id="i-9", name="spare-9", role="spare", opt_out="ann debugs it")
+    wanted = ask("i-1", AskKind.SPARE)
+    told = answers(judge_asks(books(), [wanted], [spare], limits(), NOW.isoformat(), "lab"))
+    assert not told["i-1"].granted
+    assert "ann debugs it" in told["i-1"].reason
+
+
+def test_a_slot_that_only_stopped_a_job_does_not_keep_the_trial() -> None:
+    half = Breaker(state=BreakerState.HALF_OPEN, since=NOW, reason="a burst")
+    first = judge(books(breaker=half), ask("i-1", AskKind.REPAIR_SLOT), under=limits())
+    assert first.state.breaker.trial == "i-1"
+    back = entries.give_back(first.state, ["i-1/repair_slot"])
+    assert answers(judge(back, ask("i-2"), under=limits()))["i-2"].granted

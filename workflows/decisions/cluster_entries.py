@@ -24,12 +24,17 @@ BREAKER_KEPT = timedelta(days=30)
 def give_back(state: ClusterState, request_ids: list[str], healed: bool | None = None) -> ClusterState:
     """Book capacity that came back, and forget asks that are no longer wanted. Unknown ids change nothing."""
     gone = set(request_ids)
-    out = [grant.instance_id for grant in state.grants if grant.request_id in gone and grant.kind is AskKind.NODE_OUT]
+    ended = [grant for grant in state.grants if grant.request_id in gone]
+    out = [grant.instance_id for grant in ended if grant.kind is AskKind.NODE_OUT]
+    still = {grant.instance_id for grant in state.grants if grant.kind is AskKind.NODE_OUT}
+    # A slot without leave to be out, as for the stop of a job: when it is back, nothing more will be heard of that node.
+    slots = [grant.instance_id for grant in ended if grant.kind is AskKind.REPAIR_SLOT and grant.instance_id not in still]
+    ends = [*(RepairEnd(instance_id=node, healed=healed) for node in out), *(RepairEnd(instance_id=node) for node in slots)]
     return state.model_copy(
         update={
             "grants": [grant for grant in state.grants if grant.request_id not in gone],
             "queue": [ask for ask in state.queue if ask.request_id not in gone],
-            "ended": [*state.ended, *(RepairEnd(instance_id=node, healed=healed) for node in out)],
+            "ended": [*state.ended, *ends],
         }
     )
 

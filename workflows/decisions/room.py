@@ -98,7 +98,9 @@ def _pool(ask: Ask, others: list[Grant], view: FleetView, limits: ClusterSetting
     fewest = limits.min_usable.get(ask.pool)
     if fewest is None:
         return ""
-    usable = view.pools.get(ask.pool, 0) - len({grant.instance_id for grant in others if grant.pool == ask.pool})
+    out = {grant.instance_id for grant in others if grant.pool == ask.pool}
+    out |= {node for node, pool in view.quarantined.items() if pool == ask.pool and node != ask.instance_id}
+    usable = view.pools.get(ask.pool, 0) - len(out)
     return "" if usable > fewest else f"pool {ask.pool} has {usable} usable nodes, the fewest allowed are {fewest}"
 
 

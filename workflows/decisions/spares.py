@@ -36,6 +36,8 @@ def _why_not(ask: Ask, spare: Node, leased: set[str]) -> str:
         return "leased"
     if spare.quarantine:
         return "quarantined"
+    if spare.opt_out:
+        return f"has opted out: {spare.opt_out}"
     if spare.fate == FATE_RETIRED:
         return "retired"
     if spare.state != "running":
