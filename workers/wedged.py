@@ -6,6 +6,7 @@ An error in workflow code ends no workflow: its task fails and is tried again fo
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,8 +30,14 @@ OUR_TYPES = (
     names.WORKFLOW_CLUSTER,
     names.WORKFLOW_SWEEP,
     names.WORKFLOW_STORM,
+    names.WORKFLOW_RECONCILE,
 )
 """Types of the workflows that are looked at."""
+
+SCHEDULED = ("sweep", "reconcile")
+"""Kinds of workflow that a Schedule starts."""
+
+_STARTED_AT = re.compile(r"-\d{4}-\d\d-\d\dT[0-9:.]+Z$")
 
 AT_ONCE = 16
 """Workflows described side by side. Hotspare default: 1,000 open incidents are looked at within seconds."""
@@ -95,7 +102,7 @@ async def find_wedged(client: Client, cluster: str, attempts: int) -> list[Wedge
     ids = {keeper}
     try:
         async for one in client.list_workflows(f"ExecutionStatus = 'Running' AND WorkflowType IN ({types})"):
-            if one.id.split("/")[1:2] in ([], [cluster]):
+            if is_of(cluster, one.id):
                 ids.add(one.id)
     except RPCError as error:
         raise TemporalAway(f"Temporal does not list open workflows: {error.message}; try again") from error
@@ -107,6 +114,15 @@ async def find_wedged(client: Client, cluster: str, attempts: int) -> list[Wedge
 
     found = await asyncio.gather(*(one_of(workflow_id) for workflow_id in sorted(ids)))
     return [one for one in found if one is not None]
+
+
+def is_of(cluster: str, workflow_id: str) -> bool:
+    """Whether a workflow is this cluster's, by its id. To the id of one that a Schedule starts the server adds the time."""
+    kind, _, rest = workflow_id.partition("/")
+    named = rest.partition("/")[0]
+    if kind in SCHEDULED:
+        named = _STARTED_AT.sub("", named)
+    return named in ("", cluster)
 
 
 async def look_for_wedge(client: Client, workflow_id: str, attempts: int) -> Wedged | None:

@@ -25,9 +25,10 @@ from tests.workers.fakes import FakePager
 from tests.workers.test_cli import Shell
 from tests.workers.test_cli import shell as shell  # a fixture
 from workers.sections import WorkerSettings
-from workers.wedged import Wedged, carry_out, find_wedged, look_for_wedge, plan_for
+from workers.wedged import OUR_TYPES, Wedged, carry_out, find_wedged, is_of, look_for_wedge, plan_for
 from workers.wedged_watch import WedgeWatch
 from workflows import incident_steps
+from workflows.registry import WORKFLOWS
 
 FAILED_ONCE = 2
 SOUND_STEP = incident_steps.collect_evidence
@@ -170,6 +171,14 @@ async def test_from_the_start_the_plan_names_what_is_ordered_once_more(scene: Sc
     await carry_out(scene.client, plan, "no code fits it")
     async with scene.worker(ChangedIncident):
         assert await scene.client.get_workflow_handle(scene.id).result() == "done"
+
+
+def test_every_workflow_is_looked_at_and_scheduled_ones_are_of_their_cluster() -> None:
+    assert {str(one.__name__) for one in WORKFLOWS} == set(OUR_TYPES)
+    ids = ["sweep/lab-2026-11-30T02:45:00Z", "reconcile/lab-2026-11-30T02:45:00Z", "incident/lab/i-1", "sweep/lab", "by-hand"]
+    assert [one for one in ids if not is_of("lab", one)] == []
+    assert not is_of("lab", "sweep/lab-b-2026-11-30T02:45:00Z")
+    assert not is_of("lab", "incident/lab-b/i-1")
 
 
 @pytest.mark.asyncio(loop_scope="session")
