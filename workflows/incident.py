@@ -263,7 +263,16 @@ class Incident:
             fresh = [report for report in fresh if report.burn_in_failed]
         self.read += fresh
         if any(report.burn_in_failed for report in fresh):
-            self.learn(examination=None, job_told=False, job_answered=False, back_in_service=False)
+            # What the node passed before is no answer to what it failed since.
+            passed: dict[str, object] = {
+                "quarantine_room": False,
+                "retest": None,
+                "burn_in": None,
+                "disrupted": False,
+                "fault_gone": False,
+            }
+            again = passed if self.known.back_in_service else {}
+            self.learn(examination=None, job_told=False, job_answered=False, back_in_service=False, **again)
         elif any(self._asks_for_a_look(report) for report in fresh) and not self.known.job_answered:
             self.learn(examination=None)
         self.codes += [report.xid for report in fresh if report.xid is not None]
@@ -280,7 +289,10 @@ class Incident:
             failed, self.failed_burn_in = self.failed_burn_in, None
             self.tell("failed burn-in", failed.evidence)
             if failed.instance_id == self.node.instance_id:
+                # Its own checks have passed: only what the group showed can say what is wrong with it.
+                self.read.append(Report(source=failed.job, key="burn-in", what=failed.evidence, burn_in_failed=True))
                 self.learn(
+                    examination=None,
                     job_answered=False,
                     back_in_service=False,
                     quarantine_room=False,

@@ -77,6 +77,8 @@ async def ask_leave(incident: Incident, step: Step) -> None:
         incident.learn(quarantine_room=True)
         if not answer.spare_free:
             incident.learn(spare=Spare.NONE_SEEN, spare_reason="Cluster sees no free spare")
+    elif answer.alone is Alone.STORM and incident.known.job_told:
+        incident.learn(refused=answer.reason)  # too late to leave it to the storm, and asking again gets the same answer
     elif answer.alone is Alone.STORM:
         incident.learn(storm=answer.reason, storm_id=answer.storm_id)
     elif answer.unanswered:
