@@ -12,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.inventory import InventoryActivities, Node, ResolveNode
     from checks.model import Verdict
     from workflows import options
-    from workflows.decide import DecideActivities, bearings
+    from workflows.decide import DecideActivities, bearings, decided
     from workflows.decisions.burn_in_plan import BurnInFacts, BurnInNext, RunDone
     from workflows.failures import cause_of
     from workflows.messages import BurnInReport, NodeVerdict, StartBurnIn
@@ -46,12 +46,7 @@ class BurnIn:
         names = list(self._nodes)
         self._view.attributes(Cluster=self._cluster, Phase="burn-in", Node=",".join(names)[:200])
         while True:
-            plan = await workflow.execute_local_activity_method(
-                DecideActivities.plan_burn_in,
-                BurnInFacts(nodes=names, runs=self._runs),
-                start_to_close_timeout=options.DECIDE_TIMEOUT,
-                summary="which groups next",
-            )
+            plan = await decided(DecideActivities.plan_burn_in, BurnInFacts(nodes=names, runs=self._runs), "which groups next")
             if plan.done:
                 return self._report(plan)
             await self._round(plan)

@@ -31,7 +31,7 @@ with workflow.unsafe.imports_passed_through():
         ThawRequest,
     )
     from workflows.cluster_pages import noted, pages_for, send, untold
-    from workflows.decide import DecideActivities, Desk, bearings
+    from workflows.decide import DecideActivities, Desk, bearings, decided
     from workflows.decisions import cluster_entries as book
     from workflows.decisions.cluster_book import Judgement
     from workflows.failures import cause_of
@@ -164,25 +164,26 @@ class Cluster:
             return
         if self._fleet.is_stale() or any(ask.kind is AskKind.SPARE for ask in asks):
             await self._see_fleet()
-        judged = await workflow.execute_local_activity_method(
+        judged = await decided(
             DecideActivities.judge_asks,
             Desk(state=self._state, asks=asks, spares=self._fleet.spares, now_iso=workflow.now().isoformat()),
-            start_to_close_timeout=options.DECIDE_TIMEOUT,
-            summary=f"judge {len(asks)} asks, {len(self._state.queue)} queued",
+            f"judge {len(asks)} asks, {len(self._state.queue)} queued",
         )
         self._book_judgement(judged)
 
     def _book_judgement(self, judged: Judgement) -> None:
         """Take the judged books over; what was said while they were judged stands above them."""
         before = self._state
-        withdrawn = [request_id for one in self._back for request_id in one.request_ids]
+        state = judged.state
+        for one in self._back:  # booked again when its turn comes, which changes nothing then
+            state = book.give_back(state, one.request_ids, one.healed)
         said = {"outbox": [*before.outbox, *judged.answers], "freezes": before.freezes}
         if self._breaker_thawed:
             said["breaker"] = before.breaker
         self._freezes_changed = self._freezes_changed or judged.state.breaker.state is not before.breaker.state
         self._look_again_s = judged.look_again_s
         self._breaker_thawed = False
-        self._state = book.take_back_frozen(book.give_back(judged.state, withdrawn).model_copy(update=said))
+        self._state = book.take_back_frozen(state.model_copy(update=said))
 
     async def _see_fleet(self) -> None:
         """Look at the fleet anew. Where it cannot be seen the old view stands; a spare that is gone is refused when tested."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
 from temporalio import activity, workflow
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from activities.inventory import Node
 from activities.message import Message
+from workflows import options
 from workflows.cluster_messages import Ask, ClusterState
 from workflows.decisions.burn_in_plan import BurnInFacts, BurnInNext, plan_next
 from workflows.decisions.cluster_book import Judgement, judge_asks
@@ -16,6 +20,13 @@ from workflows.decisions.orphans import LeftBehind, OrphanPlan, plan_orphans
 from workflows.decisions.policy import next_step
 from workflows.decisions.settings import ClusterSettings, PolicySettings, SweepSettings
 from workflows.decisions.storm_plan import StormFacts, StormPlan, plan_storm
+
+Question = TypeVar("Question", bound=Message)
+Decision = TypeVar("Decision", bound=Message)
+
+
+class CannotDecide(RuntimeError):
+    """A decision failed in our own code. No failure of a workflow but of its task: it is found, paged and mended by `unwedge`."""
 
 
 class Desk(Message):
@@ -102,6 +113,19 @@ class DecideActivities:
     def plan_sweep(self) -> SweepPlan:
         """Say how many nodes a sweep examines at once."""
         return SweepPlan(cluster=self._cluster, parallel=self._sweep.parallel)
+
+
+async def decided(by: Callable[[DecideActivities, Question], Decision], question: Question, summary: str) -> Decision:
+    """Ask for a decision from workflow code.
+
+    Left to the SDK, an error in a decision is retried for ever and without a sound, while a node waits.
+    """
+    try:
+        return await workflow.execute_local_activity_method(by, question, summary=summary, **options.DECIDE)
+    except (ApplicationError, ActivityError) as error:
+        if is_cancelled_exception(error):
+            raise
+        raise CannotDecide(f"{summary}: {error.cause or error}") from error
 
 
 async def bearings() -> Bearings:

@@ -175,8 +175,14 @@ PAGE: Options = {
 }
 """Pages are retried, but a dead pager never stops healing."""
 
+DECIDE: LocalOptions = {
+    "start_to_close_timeout": timedelta(seconds=10),
+    "retry_policy": RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=2),
+}
+"""Decisions are pure and take milliseconds. One that fails twice fails for a reason in our own code: see `decide.decided`."""
+
 DECIDE_TIMEOUT = timedelta(seconds=10)
-"""Decisions are pure and take milliseconds."""
+"""The same for what asks for no decision."""
 
 CLUSTER_ANSWER = timedelta(seconds=30)
 """How long an ask of Cluster may stay without any answer before it is asked again. Three times this is longer than a recovery."""

@@ -19,7 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.quarantine import QuarantineActivities, QuarantineNode
     from activities.reconcile import FindTraces, ReconcileActivities, Traces
     from workflows import options
-    from workflows.decide import DecideActivities, bearings
+    from workflows.decide import DecideActivities, bearings, decided
     from workflows.decisions.orphans import LeftBehind, Orphan, OrphanPlan, Remedy
     from workflows.failures import cause_of
     from workflows.messages import StartReconcile
@@ -50,11 +50,10 @@ class Reconcile:
         before = workflow.get_last_completion_result(ReconcileReport) if workflow.has_last_completion_result() else None
         told_before = before.told if before else []
         traces, running = await self._left_behind(cluster)
-        plan = await workflow.execute_local_activity_method(
+        plan = await decided(
             DecideActivities.plan_orphans,
             LeftBehind(cluster=cluster, traces=traces, open_ids=running, now=workflow.now(), told_before=told_before),
-            start_to_close_timeout=options.DECIDE_TIMEOUT,
-            summary=f"what of {len(traces.nodes)} nodes with traces is nobody's",
+            f"what of {len(traces.nodes)} nodes with traces is nobody's",
         )
         settled, failed = await self._settle(cluster, traces, plan)
         told = [orphan for orphan in plan.orphans if Remedy.TELL in orphan.remedies]

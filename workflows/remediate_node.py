@@ -26,9 +26,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows import incident_repairs as repairs
     from workflows import incident_replacing as replacing
     from workflows import incident_steps as steps
-    from workflows import options
     from workflows.cluster_messages import Answer, SayHolding
-    from workflows.decide import DecideActivities
+    from workflows.decide import DecideActivities, decided
     from workflows.decisions.cancelling import cancel_plan
     from workflows.decisions.facts import Facts, Step, StepKind
     from workflows.failures import cause_of, stop_if_cancelled
@@ -123,9 +122,7 @@ class RemediateNode:
         incident.obey()
         incident.hear_job()
         incident.learn(asked_by_hand=any(report.source == "hand" for report in incident.read))
-        step = await workflow.execute_local_activity_method(
-            DecideActivities.decide, incident.known, start_to_close_timeout=options.DECIDE_TIMEOUT, summary="decide the next step"
-        )
+        step = await decided(DecideActivities.decide, incident.known, "decide the next step")
         incident.note_decision(step)
         return incident.unless_in_circles(step)
 

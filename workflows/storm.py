@@ -27,7 +27,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.notify import NotifyActivities, Page
     from checks.model import Action
     from workflows import options
-    from workflows.decide import DecideActivities, bearings
+    from workflows.decide import DecideActivities, bearings, decided
     from workflows.decisions.storm_plan import StormFacts, StormPlan
     from workflows.failures import cause_of
     from workflows.messages import StartStorm, StormReport
@@ -104,11 +104,10 @@ class Storm:
 
     async def _decide(self) -> StormPlan:
         members = list(self._members.values())
-        plan = await workflow.execute_local_activity_method(
+        plan = await decided(
             DecideActivities.plan_storm,
             StormFacts(members=members, reason=members[0].reason if members else ""),
-            start_to_close_timeout=options.DECIDE_TIMEOUT,
-            summary=f"decide about {len(members)} nodes",
+            f"decide about {len(members)} nodes",
         )
         self._view.tell("decided", "; ".join([plan.title, *plan.why]))
         return plan
