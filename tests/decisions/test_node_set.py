@@ -151,3 +151,13 @@ def test_whoever_falls_out_and_comes_in_in_any_order_nobody_is_there_twice(moves
         if not owed and by == 0:
             books.read_news()
             books.settle()
+
+
+def test_a_spare_that_was_taken_back_and_leased_anew_is_in_the_job_once() -> None:
+    books = job_set()
+    books.out(node_out(2))
+    books.come_in(node_in(2, "spare-1"))
+    books.out(node_out(4))
+    books.come_in(node_in(4, "spare-1"))
+    assert books.nodes().count("spare-1") == 1
+    assert books.unanswered() == ["node-2"]

@@ -48,7 +48,17 @@ class NodeSet:
         if message.replaces in self._owed:
             self._owed.pop(message.replaces)
             self._answers.pop(message.replaces, None)
+            self._take_from_others(message)
             self._answers[message.replaces] = message
+
+    def _take_from_others(self, message: NodeIn) -> None:
+        """A spare that was taken back and leased anew stands in for one node only: what it stood in for before is owed again."""
+        now = self.nodes()
+        for replaced, answer in list(self._answers.items()):
+            place = self._place_of(replaced)
+            if answer.instance_id == message.instance_id and place is not None and now[place] == message.node_name:
+                del self._answers[replaced]
+                self._owed[replaced] = self._out[replaced].node_name if replaced in self._out else replaced
 
     def give_up(self, message: NodeGivenUp) -> None:
         """Book that nothing comes in."""
