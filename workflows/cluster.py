@@ -64,11 +64,12 @@ class Cluster:
         self._heard = list(start.heard)
         self._freezes_changed = False
         self._look_again_s: float | None = None
-        self._breaker_thawed = False
+        self._thawed_meanwhile: set[str] = set()
         self._ui_url = ""
         self._paging: asyncio.Task[None] | None = None
         self._fleet = Fleet()
         self._thawed: list[str] = []
+        self._audited_at = workflow.now()
 
     @workflow.run
     async def run(self, start: ClusterStart) -> None:
@@ -85,6 +86,8 @@ class Cluster:
         while not self._should_carry_over():
             await self._wait_for_work()
             await self._work()
+            if workflow.now() - self._audited_at >= AUDIT:  # a stream of messages must not keep it from being done
+                await self._audit()
         await workflow.wait_condition(workflow.all_handlers_finished)
         if self._paging is not None and not self._paging.done():
             self._paging.cancel()  # nobody waits for a pager; the next run pages again, under the same key
@@ -140,6 +143,7 @@ class Cluster:
 
     async def _audit(self) -> None:
         """See whether the holders of old grants are there. One that has ended holds nothing; its spare is suspect, not free."""
+        self._audited_at = workflow.now()
         old = [grant for grant in self._state.grants if workflow.now() - grant.granted_at >= AUDIT]
         if not old:
             return
@@ -178,11 +182,13 @@ class Cluster:
         for one in self._back:  # booked again when its turn comes, which changes nothing then
             state = book.give_back(state, one.request_ids, one.healed)
         said = {"outbox": [*before.outbox, *judged.answers], "freezes": before.freezes}
-        if self._breaker_thawed:
+        if book.BREAKER in self._thawed_meanwhile:
             said["breaker"] = before.breaker
+        if book.STORMS in self._thawed_meanwhile:
+            said |= {"storms": [], "recent": []}
         self._freezes_changed = self._freezes_changed or judged.state.breaker.state is not before.breaker.state
         self._look_again_s = judged.look_again_s
-        self._breaker_thawed = False
+        self._thawed_meanwhile.clear()
         self._state = book.take_back_frozen(state.model_copy(update=said))
 
     async def _see_fleet(self) -> None:
@@ -253,15 +259,16 @@ class Cluster:
     @freeze.validator
     def freeze_has_an_end(self, asked: FreezeRequest) -> None:
         """Refuse a freeze without a sensible end: freezes are time-boxed."""
-        if asked.scope == book.BREAKER:
-            raise ValueError("the breaker opens by itself; freeze the cluster instead")
+        if asked.scope in (book.BREAKER, book.STORMS):
+            raise ValueError("breaker and storms come by themselves; freeze the cluster instead")
         if not 0 < asked.minutes <= FREEZE_LIMIT_MINUTES:
             raise ValueError(f"minutes must be above 0 and at most {FREEZE_LIMIT_MINUTES:g} (30 days)")
 
     @workflow.update(description="End a freeze")
     def thaw(self, asked: ThawRequest) -> str:
         known = any(one.scope == asked.scope for one in book.to_store(self._state))
-        self._breaker_thawed = self._breaker_thawed or asked.scope == book.BREAKER
+        known = known or (asked.scope == book.STORMS and bool(self._state.storms))
+        self._thawed_meanwhile.add(asked.scope)
         self._state = book.thaw(self._state, asked.scope)
         self._freezes_changed = True
         self._thawed.append(asked.scope)

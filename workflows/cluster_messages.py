@@ -62,7 +62,7 @@ class Answer(Message):
 
     `spare_free` goes with leave to quarantine: whether a spare was seen free, so that nobody asks for one in vain. `unanswered`
     is not Cluster's: the asker's own note that no answer came. A second answer to the same request that does not grant takes a
-    grant back. `storm_id` names the storm that the fault is part of.
+    grant back. `storm_id` names the storm that the fault is part of, `storm_known` says that it knows this node.
     """
 
     request_id: str
@@ -76,6 +76,7 @@ class Answer(Message):
     spare_free: bool = True
     unanswered: bool = False
     storm_id: str = ""
+    storm_known: bool = False
 
 
 class GiveBack(Message):
@@ -129,13 +130,19 @@ class SeenFault(Message):
 
 
 class OpenStorm(Message):
-    """One event that shows on many nodes, as Cluster remembers it while further nodes may belong to it."""
+    """One event that shows on many nodes, as Cluster remembers it.
+
+    `since` is when it was recognised, `last_seen` when the last new node showed it. `members` are the nodes that show it: what is
+    reported of them again is no news.
+    """
 
     storm_id: str
     fault_class: str
     scope: str
     reason: str
+    since: datetime
     last_seen: datetime
+    members: list[str] = []
 
 
 class BreakerState(StrEnum):

@@ -36,7 +36,7 @@ async def ask_alone(incident: Incident, step: Step) -> None:
     if answer.queued:
         answer = await incident.talk.stand_in_queue(ask, options.CLUSTER_ANSWER, incident.interrupted)
     if answer.alone is Alone.STORM:
-        incident.learn(storm=answer.reason, storm_id=answer.storm_id)
+        incident.learn(storm=answer.reason, storm_id=answer.storm_id, storm_joined=answer.storm_known)
         return
     if not answer.granted:
         await incident.talk.withdraw(ask)
@@ -80,7 +80,7 @@ async def ask_leave(incident: Incident, step: Step) -> None:
     elif answer.alone is Alone.STORM and incident.known.job_told:
         incident.learn(refused=answer.reason)  # too late to leave it to the storm, and asking again gets the same answer
     elif answer.alone is Alone.STORM:
-        incident.learn(storm=answer.reason, storm_id=answer.storm_id)
+        incident.learn(storm=answer.reason, storm_id=answer.storm_id, storm_joined=answer.storm_known)
     elif answer.unanswered:
         await incident.talk.withdraw(ask)
         incident.learn(stuck=f"{answer.reason}: is it wedged? look at cluster/{incident.cluster} in the Temporal UI")

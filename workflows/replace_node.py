@@ -33,8 +33,8 @@ with workflow.unsafe.imports_passed_through():
 SPARES_TRIED = 3
 """Spares that are tried one after the other. Hotspare default: a spare is bad on arrival in about 3 % of cases."""
 
-HAND_OVER_S = 7200.0
-"""From a ready spare to a rank of the job on it. Hotspare default: as long as a job's whole recovery may take."""
+HAND_OVER_S = 18_000.0
+"""From a ready spare to a rank of the job on it. Hotspare default: 5 h, more than two rounds of a recovery that wait 2 h each."""
 
 
 @workflow.defn

@@ -23,6 +23,8 @@ with workflow.unsafe.imports_passed_through():
         StormMember,
     )
     from activities.inventory import Node
+    from activities.jobs.activities import FindJob, JobActivities
+    from activities.jobs.protocol import JobState
     from activities.node import Examine, NodeActivities, Report
     from activities.notify import NotifyActivities, Page
     from checks.model import Action
@@ -115,6 +117,10 @@ class Storm:
     async def _restart(self, plan: StormPlan) -> None:
         for job in plan.restart_jobs:
             member = next(one for one in self._members.values() if one.job == job)
+            if await self._still_runs(member):
+                self._resumed[job] = JobResumed(job=job, resumed=True, reason="it runs on: left alone")
+                self._view.tell("left alone", f"{job} still runs: a storm stops no running job")
+                continue
             out = NodeOut(
                 incident=workflow.info().workflow_id,
                 instance_id=member.instance_id,
@@ -134,6 +140,21 @@ class Storm:
             except ActivityError as error:
                 self._resumed[job] = JobResumed(job=job, resumed=False, reason=cause_of(error))
                 self._view.tell("job not told", cause_of(error))
+
+    async def _still_runs(self, member: StormMember) -> bool:
+        """Whether the job trains in spite of it. Where that cannot be seen the recovery itself looks before it acts."""
+        node = Node(instance_id=member.instance_id, name=member.node_name)
+        try:
+            found = await workflow.execute_activity_method(
+                JobActivities.find_job,
+                FindJob(cluster=self._cluster, node=node),
+                summary=f"does {member.job} still run",
+                **options.JOB,
+            )
+        except ActivityError as error:
+            self._view.tell("job", cause_of(error))
+            return False
+        return found.status is not None and found.status.state is JobState.RUNNING
 
     async def _page(self, plan: StormPlan, ui_url: str) -> None:
         info = workflow.info()

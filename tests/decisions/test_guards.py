@@ -239,6 +239,22 @@ def test_the_books_of_a_great_cluster_stay_small() -> None:
     assert len(state.model_dump_json()) < 256_000
 
 
+def test_what_is_reported_of_a_storms_nodes_again_is_no_news_and_another_node_later_is_its_own() -> None:
+    under = limits(storm_nodes=4, storm_percent=4)
+    first = judge(books(), *(ask(f"i-{number}", fault_class="gpu_lost") for number in range(4)), under=under)
+    assert not any(answer.storm_known for answer in answers(first).values())
+    hour = NOW + timedelta(hours=1)
+    again = answers(
+        judge(first.state, ask("i-2", fault_class="gpu_lost"), ask("i-9", fault_class="gpu_lost"), under=under, at=hour)
+    )
+    assert (again["i-2"].alone, again["i-2"].storm_known) == (Alone.STORM, True)
+    assert (again["i-9"].alone, again["i-9"].granted) == (Alone.ALONE, True)
+    thawed = answers(judge(entries.thaw(first.state, "storms"), ask("i-2", fault_class="gpu_lost"), under=under, at=hour))
+    assert thawed["i-2"].granted
+    over = NOW + timedelta(seconds=under.storm_lasts_s + 1)
+    assert answers(judge(first.state, ask("i-2", fault_class="gpu_lost"), under=under, at=over))["i-2"].granted
+
+
 def test_nodes_that_came_up_with_one_fault_over_hours_are_a_roll_out() -> None:
     under = limits(storm_nodes=3)
     state = books(8)

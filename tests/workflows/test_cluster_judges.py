@@ -18,7 +18,7 @@ def test_a_trial_that_ends_while_cluster_judges_closes_the_breaker() -> None:
     half = Breaker(state=BreakerState.HALF_OPEN, since=NOW, reason="a burst", trial="i-1")
     state = ClusterState(grants=[grant], breaker=half)
     cluster = Cluster.__new__(Cluster)
-    cluster._state, cluster._freezes_changed, cluster._breaker_thawed = state, False, False
+    cluster._state, cluster._freezes_changed, cluster._thawed_meanwhile = state, False, set()
     cluster._back = [GiveBack(asker=grant.asker, request_ids=["r-1"], healed=True)]
     cluster._book_judgement(Judgement(state=state))
     assert cluster._state.grants == []

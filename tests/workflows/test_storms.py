@@ -19,11 +19,13 @@ EVENT = ClusterSettings(storm_nodes=3, alone_wait_s=3600.0)
 """Nobody is taken for alone while the clocks stand: the third report makes it an event."""
 
 
-async def reported_together(cluster: Healing, xid: int, count: int) -> WorkflowHandle[Any, StormReport]:
+async def reported_together(cluster: Healing, xid: int, count: int, *, crash: bool = False) -> WorkflowHandle[Any, StormReport]:
     """Report one fault on many nodes; returns the storm once every incident has handed over to it."""
     names = [f"node-{number}" for number in range(1, count + 1)]
     for name in names:
         cluster.fleet.inject(name, FakeFault(xid=xid, cure=Cure.NEVER))
+    if crash:
+        cluster.fleet.job.stop()
     handles = await asyncio.gather(*(cluster.report(name, xid=xid) for name in names))
     reports = await asyncio.gather(*(handle.result() for handle in handles))
     assert {report.outcome for report in reports} == {"part of a storm"}
@@ -42,12 +44,19 @@ async def over(cluster: Healing, storm: WorkflowHandle[Any, StormReport]) -> Sto
 async def test_a_job_that_crashed_on_all_its_nodes_is_restarted_once_with_one_page(tmp_path: Path) -> None:
     async with healing(tmp_path, nodes=6, spares=0, limits=EVENT) as cluster:
         fleet = cluster.fleet
-        storm = await over(cluster, await reported_together(cluster, xid=31, count=6))
+        storm = await over(cluster, await reported_together(cluster, xid=31, count=6, crash=True))
         assert storm.nodes == [f"node-{number}" for number in range(1, 7)]
         assert (storm.jobs, storm.still_ill) == (["train"], [])
         assert len(fleet.job.resumes) == 1
         assert len(fleet.pages) == 1
         assert [fleet.count(point) for point in ("run.quarantine_write", "reboot", "stop")] == [0, 0, 0]
+
+
+async def test_a_job_that_trains_on_is_not_stopped_by_a_storm(tmp_path: Path) -> None:
+    async with healing(tmp_path, nodes=6, spares=0, limits=EVENT) as cluster:
+        storm = await over(cluster, await reported_together(cluster, xid=31, count=6))
+        assert any("still runs" in line for line in storm.story)
+        assert (cluster.fleet.count("job.hold"), cluster.fleet.job.resumes) == (0, [])
 
 
 async def test_a_lost_gpu_on_every_node_is_for_people_and_no_node_is_touched(tmp_path: Path) -> None:

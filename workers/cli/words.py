@@ -17,7 +17,7 @@ from workers.cli.common import ConfigOption, Desk, JsonOption, NodeArgument, ans
 from workers.saying import say, update
 from workers.settings import Settings
 from workflows.cluster_messages import FreezeRequest, ThawRequest
-from workflows.decisions.cluster_entries import BREAKER
+from workflows.decisions.cluster_entries import BREAKER, STORMS
 from workflows.messages import Word
 
 ReasonOption = Annotated[str, typer.Option("--reason", "-r", help="Why; it is written into the story.")]
@@ -106,12 +106,12 @@ def freeze(
 
 
 def thaw(scope: ScopeOption = "cluster", config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """End a freeze, or close the breaker (--scope breaker)."""
+    """End a freeze, close the breaker (--scope breaker), or have the nodes of storms looked at anew (--scope storms)."""
     with answering(as_json) as answer:
 
         async def tell() -> None:
             async with desk(config) as at:
-                meant = scope if scope == BREAKER else await _scope(at, scope)
+                meant = scope if scope in (BREAKER, STORMS) else await _scope(at, scope)
                 request = ThawRequest(scope=meant, who=person())
                 said = await _to_cluster(at, "thaw", request)
                 answer.document({"thaw": request, "answer": said})

@@ -62,7 +62,8 @@ class _Book:
         self._grants = {grant.request_id: grant for grant in state.grants}
         self._freezes = [freeze for freeze in state.freezes if freeze.until > now]
         self._recent = worth_remembering(state.recent, now)
-        self._storms = [one for one in state.storms if now - one.last_seen <= timedelta(seconds=limits.storm_window_s)]
+        self._storms = [one for one in state.storms if now - one.since <= timedelta(seconds=limits.storm_lasts_s)]
+        self._told = {(one.storm_id, node) for one in self._storms for node in one.members}
         self._breaker = breaker.after_time(state.breaker, limits, now)
         self._queue: list[Ask] = []
         self.answers: list[tuple[str, Answer]] = []
@@ -117,8 +118,12 @@ class _Book:
         """Open storms first: what is part of one event is not a burst of many."""
         for ask in asks:
             self._storm(ask)
-        explained = {one.fault_class for one in self._storms} | {"application"}
-        unexplained = [seen for seen in self._recent if seen.fault_class not in explained]
+        explained = {(node, one.fault_class) for one in self._storms for node in one.members}
+        unexplained = [
+            seen
+            for seen in self._recent
+            if seen.fault_class != "application" and (seen.instance_id, seen.fault_class) not in explained
+        ]
         self._breaker = breaker.after_faults(self._breaker, unexplained, self._view.nodes, self._limits, self._now)
 
     def judge(self, ask: Ask, *, new: bool) -> None:
@@ -177,8 +182,10 @@ class _Book:
         known = self._known_storm(ask)
         if known is None:
             return None
-        others = [one for one in self._storms if one.storm_id != known.storm_id]
-        self._storms = [*others, known.model_copy(update={"last_seen": self._now})]
+        if ask.instance_id not in known.members:
+            others = [one for one in self._storms if one is not known]
+            joined = {"last_seen": self._now, "members": [*known.members, ask.instance_id]}
+            self._storms = [*others, known.model_copy(update=joined)]
         return Answer(
             request_id=ask.request_id,
             kind=ask.kind,
@@ -186,13 +193,16 @@ class _Book:
             alone=Alone.STORM,
             reason=known.reason,
             storm_id=known.storm_id,
+            storm_known=(known.storm_id, ask.instance_id) in self._told,
         )
 
     def _known_storm(self, ask: Ask) -> OpenStorm | None:
         """Return the open storm that the fault belongs to, opening one where enough nodes show it now."""
         within = room.scopes(ask.instance_id, ask.job, room.domains(ask), ask.pool)
+        window = timedelta(seconds=self._limits.storm_window_s)
         for one in self._storms:
-            if one.fault_class == ask.fault_class and one.scope in within:
+            goes_on = ask.instance_id in one.members or self._now - one.last_seen <= window
+            if one.fault_class == ask.fault_class and one.scope in within and goes_on:
                 return one
         seen = storm_among(self._recent, ask, self._view, self._limits, self._now)
         if seen is None:
@@ -202,6 +212,7 @@ class _Book:
             fault_class=ask.fault_class,
             scope=seen.scope,
             reason=seen.reason,
+            since=self._now,
             last_seen=self._now,
         )
 

@@ -17,6 +17,9 @@ SILENT = "silent/"
 BREAKER = "breaker"
 """Scope under which an open breaker is kept in host memory, among the freezes."""
 
+STORMS = "storms"
+"""Scope under which a person ends the storms that Cluster remembers."""
+
 BREAKER_KEPT = timedelta(days=30)
 """How long a stored breaker counts. Hotspare default: as long as the longest freeze."""
 
@@ -85,7 +88,9 @@ def freeze(state: ClusterState, asked: Freeze) -> ClusterState:
 
 
 def thaw(state: ClusterState, scope: str) -> ClusterState:
-    """End a freeze, or close the breaker."""
+    """End a freeze, close the breaker, or forget the storms: what is reported of their nodes from now on is looked at anew."""
+    if scope == STORMS:
+        return state.model_copy(update={"storms": [], "recent": []})
     if scope == BREAKER:
         return state.model_copy(update={"breaker": Breaker()})
     return state.model_copy(update={"freezes": [one for one in state.freezes if one.scope != scope]})

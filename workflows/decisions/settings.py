@@ -195,6 +195,11 @@ class ClusterSettings(Section):
     storm_domain_percent: float = Field(
         50.0, description="And at least this share of that domain. Hotspare default: half of what hangs on one switch"
     )
+    storm_lasts_s: float = Field(
+        21600.0,
+        description="How long what is reported of a storm's nodes again is no news: nobody is paged anew, no node is disrupted. "
+        "Hotspare default: 6 h, a shift; `hotspare thaw --scope storms` ends it at once",
+    )
     storm_window_s: float = Field(
         180.0, description="Window of the storm question. Source: NVSentinel, events within 180 s are one burst"
     )
