@@ -107,13 +107,16 @@ STAND_BACK: Options = {
 }
 """Other healers are told and watched until they stand back, or are back; each attempt observes what an earlier one did."""
 
+WATCH_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=60), maximum_attempts=35)
+"""About half an hour of failures, as `PATIENCE`; a person hears then, not after the whole watch."""
+
 WATCH: Options = {
     "task_queue": names.QUEUE_SSH_SLOW,
     "start_to_close_timeout": timedelta(hours=3),
     "schedule_to_start_timeout": NO_WORKER,
     "schedule_to_close_timeout": timedelta(hours=6),
     "heartbeat_timeout": HEARTBEAT,
-    "retry_policy": PATIENT_RETRY,
+    "retry_policy": WATCH_RETRY,
 }
 """Waiting for something outside: boot, test run, job progress. Resumed by another worker when this one dies."""
 
