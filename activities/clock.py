@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -35,8 +36,27 @@ class SystemClock:
             beat()
 
 
-_last_detail: ContextVar[object] = ContextVar("last_detail", default="")
-_last_beat: ContextVar[float | None] = ContextVar("last_beat", default=None)
+@dataclass
+class _Signs:
+    """The signs of life of one attempt."""
+
+    attempt: tuple[bytes, int, datetime]
+    detail: object = ""
+    beat_at: float | None = None
+
+
+_signs: ContextVar[_Signs | None] = ContextVar("signs_of_life", default=None)
+
+
+def _of_this_attempt() -> _Signs:
+    """Return the signs of this attempt. A thread of the pool keeps what the activity before left in it: that is not ours."""
+    info = activity.info()
+    attempt = (info.task_token, info.attempt, info.started_time)
+    signs = _signs.get()
+    if signs is None or signs.attempt != attempt:
+        signs = _Signs(attempt)
+        _signs.set(signs)
+    return signs
 
 
 def beat(detail: object = None) -> None:
@@ -44,16 +64,18 @@ def beat(detail: object = None) -> None:
 
     Without `detail` the last one is sent again: a heartbeat replaces the details that the next attempt reads.
     """
+    if not activity.in_activity():
+        return
+    signs = _of_this_attempt()
     if detail is not None:
-        _last_detail.set(detail)
-    if activity.in_activity():
-        activity.heartbeat(_last_detail.get())
-        _last_beat.set(time.monotonic())
+        signs.detail = detail
+    activity.heartbeat(signs.detail)
+    signs.beat_at = time.monotonic()
 
 
 def silent_s() -> float:
     """Seconds since this attempt last gave a sign of life: its last heartbeat, or its start."""
-    last = _last_beat.get()
+    last = _of_this_attempt().beat_at
     if last is not None:
         return time.monotonic() - last
     return (datetime.now(UTC) - activity.info().started_time).total_seconds()

@@ -17,7 +17,8 @@ with workflow.unsafe.imports_passed_through():
     from activities.errors import NotOurs
     from activities.incidents import IncidentActivities, OpenIncident
     from activities.inventory import Node, ResolveNode
-    from activities.jobs.activities import AwaitRank, JobActivities
+    from activities.jobs.activities import AwaitRank, FindJob, JobActivities
+    from activities.jobs.protocol import JobState
     from activities.node import DeepTest, DeepTestResult, NodeActivities, Report
     from checks.model import Verdict
     from workflows import options
@@ -211,14 +212,36 @@ class ReplaceNode:
         self._view.attributes(Phase="closed", Outcome="handed over")
 
     async def _undo(self, why: str) -> None:
-        """Put the spare back into the pool, through a look by its own incident."""
+        """Put the spare back into the pool, through a look by its own incident. One that the job trains on stays where it is."""
         try:
+            if self._attached is not None and workflow.patched("a spare in use is not undone"):
+                await self._keep_if_in_use(self._attached)
             if self._attached is not None:
                 await self._detach(self._attached)
         finally:
             await self._talk.give_back(AskKind.SPARE)
         self._view.tell("undone", why)
         self._view.attributes(Phase="closed", Outcome="undone")
+
+    async def _keep_if_in_use(self, spare: Node) -> None:
+        """A letter whose answer was lost may have been read: then the incident has ended, and the job runs on the spare."""
+        if not self._start.job:
+            return
+        try:
+            found = await workflow.execute_activity_method(
+                JobActivities.find_job,
+                FindJob(cluster=self._cluster, node=spare),
+                summary=f"does {self._start.job} run on {spare.name}",
+                **options.JOB,
+            )
+            if found.status is None or found.status.state is not JobState.RUNNING or spare.name not in found.status.nodes:
+                return
+            self._attached = None
+            await self._tag(spare, {}, [names.TAG_LEASE], "in use")
+        except ActivityError as error:
+            self._view.tell("not sure", f"whether {spare.name} is in use: {cause_of(error)}")
+            return
+        self._view.tell("in use", f"{self._start.job} runs on {spare.name}: it stays")
 
     async def _detach(self, spare: Node) -> None:
         back = {names.TAG_ROLE: names.ROLE_SPARE}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import dataclasses
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -9,8 +10,9 @@ from datetime import timedelta
 import pytest
 from temporalio.testing import ActivityEnvironment
 
+from activities import clock
 from activities.clients.fake_memory import FakeMemory
-from activities.effects import act_once
+from activities.effects import act_once, refuse_if_late
 from activities.errors import ProviderBusy, Throttled, TooLate
 from tests.activities.conftest import attempt
 
@@ -152,3 +154,20 @@ def test_a_call_without_a_clear_answer_may_have_been_made_so_the_next_attempt_wa
     world.error = None
     assert world.try_once(attempt(2))
     assert world.clock.seconds >= 59.0
+
+
+def test_a_thread_that_beat_for_an_earlier_activity_has_not_been_silent_for_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = [1000.0]
+    monkeypatch.setattr("activities.clock.time.monotonic", lambda: seconds[0])
+
+    earlier, later = attempt(), attempt()
+    for environment, token in ((earlier, b"earlier"), (later, b"later")):
+        changed = {"task_token": token, "heartbeat_timeout": timedelta(seconds=30)}
+        environment.info = dataclasses.replace(environment.info, **changed)  # type: ignore[arg-type]
+
+    def one_thread() -> None:
+        earlier.run(clock.beat)
+        seconds[0] += 600
+        later.run(refuse_if_late)
+
+    contextvars.copy_context().run(one_thread)
