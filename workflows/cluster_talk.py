@@ -141,9 +141,8 @@ class ClusterTalk:
         with suppress(ApplicationError):  # gone again: the next Cluster asks again
             await cluster.signal("holding", Holding(asker=workflow.info().workflow_id, grants=list(self.held.values())))
             queued = [self._asked[one] for one, answer in self._answers.items() if answer.queued and one in self._asked]
-            if queued and workflow.patched("queued asks are asked again"):  # a queue does not outlive its Cluster
-                for ask in queued:
-                    await cluster.signal("ask", self._with_place(ask))
+            for ask in queued:  # a queue does not outlive its Cluster
+                await cluster.signal("ask", self._with_place(ask))
 
     def _with_place(self, ask: Ask) -> Ask:
         """What was queued before keeps its place, and is no new fault to the breaker."""

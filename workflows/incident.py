@@ -72,6 +72,7 @@ class Incident:
         self.strike = False
         self.ui_url = ""
         self.last_boot_id = ""
+        self.pages_beside = False
         self.paging: list[workflow.ActivityHandle[None]] = []
         self._circles = Circles()
         self.booted_at: str = ""

@@ -64,7 +64,7 @@ async def page(incident: Incident, why: str, key: str, *, again: bool = False, w
         ui_link=f"{incident.ui_url}/namespaces/{info.namespace}/workflows/{info.workflow_id}" if incident.ui_url else "",
     )
     incident.paging.append(workflow.start_activity_method(NotifyActivities.page, message, summary=f"page: {key}", **options.PAGE))
-    if not workflow.patched("pages go out beside the work"):
+    if not incident.pages_beside:
         await pages_are_out(incident)
 
 

@@ -74,6 +74,8 @@ class RemediateNode:
         """Take steps until the policy says close and nothing new has been reported meanwhile."""
         if self._bad_input:
             raise ApplicationError(self._bad_input, type="BadInput", non_retryable=True)
+        # Asked first of all: a marker in one task with the result of a local activity was not found again on replay.
+        self._incident.pages_beside = workflow.patched("pages go out beside the work")
         elsewhere = await identify(self._incident, self._start)
         if elsewhere is not None:
             return elsewhere

@@ -214,7 +214,7 @@ class ReplaceNode:
     async def _undo(self, why: str) -> None:
         """Put the spare back into the pool, through a look by its own incident. One that the job trains on stays where it is."""
         try:
-            if self._attached is not None and workflow.patched("a spare in use is not undone"):
+            if self._attached is not None:
                 await self._keep_if_in_use(self._attached)
             if self._attached is not None:
                 await self._detach(self._attached)
