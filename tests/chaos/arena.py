@@ -38,6 +38,8 @@ from workflows.decide import DecideActivities
 from workflows.decisions.settings import ClusterSettings, Mode, PolicySettings
 from workflows.messages import IncidentReport
 
+ORDINARY_MARGIN_S = effects.ACT_MARGIN_S
+_SHORT: list[float] = []
 MARGIN_S = 0.5
 """Margin before the end of a shortened attempt in which it no longer acts."""
 
@@ -338,13 +340,18 @@ def _awaits_others(view: WorkflowExecutionDescription) -> bool:
 
 @contextmanager
 def _margin_for(disturbance: Disturbance | None) -> Iterator[None]:
-    """An attempt with a shorter time acts until nearer to its end."""
-    before = effects.ACT_MARGIN_S
-    effects.ACT_MARGIN_S = MARGIN_S if stands_still(disturbance) else before
+    """An attempt with a shorter time acts until nearer to its end. Stories play side by side: the last one out puts it back."""
+    if not stands_still(disturbance):
+        yield
+        return
+    _SHORT.append(MARGIN_S)
+    effects.ACT_MARGIN_S = MARGIN_S
     try:
         yield
     finally:
-        effects.ACT_MARGIN_S = before
+        _SHORT.pop()
+        if not _SHORT:
+            effects.ACT_MARGIN_S = ORDINARY_MARGIN_S
 
 
 def name_of(fleet: FakeFleet, node: str) -> str:
