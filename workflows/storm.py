@@ -63,6 +63,7 @@ class Storm:
         self._view = OperatorView()
         self._members: dict[str, StormMember] = {}
         self._resumed: dict[str, JobResumed] = {}
+        self._left_alone: list[str] = []
         if start.member is not None:
             self._take(start.member)
 
@@ -117,9 +118,11 @@ class Storm:
     async def _restart(self, plan: StormPlan) -> None:
         for job in plan.restart_jobs:
             member = next(one for one in self._members.values() if one.job == job)
-            if await self._still_runs(member):
-                self._resumed[job] = JobResumed(job=job, resumed=True, reason="it runs on: left alone")
-                self._view.tell("left alone", f"{job} still runs: a storm stops no running job")
+            running = await self._why_not_stopped(member)
+            if running:
+                self._resumed[job] = JobResumed(job=job, resumed=False, reason=running)
+                self._left_alone.append(running)
+                self._view.tell("left alone", running)
                 continue
             out = NodeOut(
                 incident=workflow.info().workflow_id,
@@ -141,8 +144,8 @@ class Storm:
                 self._resumed[job] = JobResumed(job=job, resumed=False, reason=cause_of(error))
                 self._view.tell("job not told", cause_of(error))
 
-    async def _still_runs(self, member: StormMember) -> bool:
-        """Whether the job trains in spite of it. Where that cannot be seen the recovery itself looks before it acts."""
+    async def _why_not_stopped(self, member: StormMember) -> str:
+        """Return why the job is left alone, empty when it was seen to have stopped. What cannot be seen has not stopped."""
         node = Node(instance_id=member.instance_id, name=member.node_name)
         try:
             found = await workflow.execute_activity_method(
@@ -152,9 +155,12 @@ class Storm:
                 **options.JOB,
             )
         except ActivityError as error:
-            self._view.tell("job", cause_of(error))
-            return False
-        return found.status is not None and found.status.state is JobState.RUNNING
+            return f"{member.job} is not restarted: whether it still runs could not be seen ({cause_of(error)})"
+        if found.status is None:
+            return f"{member.job} is not restarted: it is not on {member.node_name} any more"
+        if found.status.state in (JobState.STOPPED, JobState.HELD):
+            return ""
+        return f"{member.job} is not restarted: it is {found.status.state.value}, and a storm stops no running job"
 
     async def _page(self, plan: StormPlan, ui_url: str) -> None:
         info = workflow.info()
@@ -163,7 +169,7 @@ class Storm:
             incident=info.workflow_id,
             node=next((member.node_name for member in self._members.values()), ""),
             title=plan.title,
-            why=plan.why,
+            why=[*plan.why, *self._left_alone],
             next_commands=plan.next_commands,
             ui_link=f"{ui_url}/namespaces/{info.namespace}/workflows/{info.workflow_id}" if ui_url else "",
         )

@@ -9,6 +9,7 @@ from typing import Any
 from temporalio.client import WorkflowHandle
 
 from activities.clients.fake_machine import Cure, FakeFault
+from activities.errors import CommandFailed
 from tests.workflows.healing import Healing, healing
 from workflows.cluster_messages import AskKind, BreakerState, FreezeRequest
 from workflows.decisions.settings import ClusterSettings, Mode, PolicySettings
@@ -55,7 +56,17 @@ async def test_a_job_that_crashed_on_all_its_nodes_is_restarted_once_with_one_pa
 async def test_a_job_that_trains_on_is_not_stopped_by_a_storm(tmp_path: Path) -> None:
     async with healing(tmp_path, nodes=6, spares=0, limits=EVENT) as cluster:
         storm = await over(cluster, await reported_together(cluster, xid=31, count=6))
-        assert any("still runs" in line for line in storm.story)
+        assert any("stops no running job" in line for line in storm.story)
+        assert any("stops no running job" in line for line in cluster.fleet.pages[0].why)
+        assert (cluster.fleet.count("job.hold"), cluster.fleet.job.resumes) == (0, [])
+
+
+async def test_a_job_that_cannot_be_seen_to_have_stopped_is_not_restarted_by_a_storm(tmp_path: Path) -> None:
+    async with healing(tmp_path, nodes=6, spares=0, limits=EVENT) as cluster:
+        storm = await reported_together(cluster, xid=31, count=6, crash=True)
+        cluster.fleet.fail_next("job.find", CommandFailed("squeue: cannot connect"), times=10_000)
+        report = await over(cluster, storm)
+        assert any("could not be seen" in line for line in report.story)
         assert (cluster.fleet.count("job.hold"), cluster.fleet.job.resumes) == (0, [])
 
 

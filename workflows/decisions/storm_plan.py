@@ -42,7 +42,7 @@ def plan_storm(facts: StormFacts, policy: PolicySettings) -> StormPlan:
         return StormPlan(
             title=what, why=[*why, f"restart by hand: {', '.join(crashed)}"], next_commands=commands, look_again=True
         )
-    why.append(f"restarted once, after a burn-in: {', '.join(crashed)}")
+    why.append(f"to be restarted once, after a burn-in, where they have stopped: {', '.join(crashed)}")
     return StormPlan(title=what, why=why, restart_jobs=crashed, look_again=True, next_commands=commands)
 
 
