@@ -18,6 +18,17 @@ TAG_SPINE = f"{PREFIX}:spine"  # network spine or rack, where the owner tells it
 TAG_POOL = f"{PREFIX}:pool"  # pool whose fewest usable nodes are limited; without it the instance type is the pool
 TAG_OPT_OUT = f"{PREFIX}:opt-out"  # value: why Hotspare leaves this node alone
 
+# Kubernetes: labels, annotations and taints of nodes and pods, all under one domain.
+KUBE = f"{PREFIX}.dev"
+KUBE_QUARANTINE = f"{KUBE}/quarantine"  # taint NoSchedule, and annotation: the Mark (owner, reason, since) as JSON
+KUBE_SPARE = f"{KUBE}/spare"  # taint NoSchedule on a spare that nobody has leased
+KUBE_LEASE = f"{KUBE}/lease"  # taint NoSchedule, value: the job (hashed where long); only the pods of that job tolerate it
+KUBE_TOKEN = f"{KUBE}/token"  # annotation of a job: token of the resume that made the present run
+KUBE_HELD = f"{KUBE}/held"  # annotation of a job that we have suspended: the reason
+KUBE_STEP = f"{KUBE}/step"  # annotation that a training program may write on its pod or job: the step it has done
+KUBE_CHECKPOINT_STEP = f"{KUBE}/checkpoint-step"  # the same: step of its last complete checkpoint
+KUBE_MANAGED_BY = f"{KUBE}/managed"  # label of everything that Hotspare creates in Kubernetes
+
 AWS_TAG_GROUP = "aws:autoscaling:groupName"  # AWS writes it on every member of an Auto Scaling group
 
 ROLE_WORKER, ROLE_SPARE, ROLE_HEAD = "worker", "spare", "head"
@@ -26,6 +37,7 @@ FATE_WITH_PERSON = "with a person"  # quarantined, and an incident ended without
 
 QUEUE_WORKFLOWS = PREFIX
 QUEUE_AWS = f"{PREFIX}-aws"
+QUEUE_K8S = f"{PREFIX}-k8s"
 QUEUE_SSH = f"{PREFIX}-ssh"
 QUEUE_SSH_SLOW = f"{PREFIX}-ssh-slow"
 QUEUE_NOTIFY = f"{PREFIX}-notify"

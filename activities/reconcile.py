@@ -79,7 +79,7 @@ class ReconcileActivities:
             return Traces(
                 nodes=[self._trace(node, marked) for node in bearing],
                 strays=[stray for name in sorted(marked - known) if (stray := self._stray(name)) is not None],
-                has_marks=self._marks.at_head,
+                has_marks=self._marks.at_launcher,
                 marks_unread=unread,
             )
 
@@ -116,7 +116,7 @@ class ReconcileActivities:
     def _mark_of(self, name: str) -> tuple[str, bool]:
         """Return the owner that a file names, and whether it is a file that somebody else wrote."""
         try:
-            mark = self._marks.file(Node(instance_id="", name=name))
+            mark = self._marks.mark(Node(instance_id="", name=name))
         except NotOurs:
             return "", True
         return (mark.owner, False) if mark else ("", False)

@@ -22,9 +22,11 @@ from activities.settings import (
     EvidenceSettings,
     InventorySettings,
     JobSettings,
+    KubernetesSettings,
     NotifySettings,
     ParitySettings,
     Section,
+    SlurmSettings,
     StoreSettings,
 )
 from checks.catalog import BadOverride, read_overrides
@@ -65,6 +67,8 @@ class Settings(Section):
     inventory: InventorySettings = InventorySettings()
     access: AccessSettings = AccessSettings()
     job: JobSettings = JobSettings()
+    kubernetes: KubernetesSettings = KubernetesSettings()
+    slurm: SlurmSettings = SlurmSettings()
     burn_in: BurnInSettings = BurnInSettings()
     parity: ParitySettings = ParitySettings()
     notify: NotifySettings = NotifySettings()

@@ -36,7 +36,7 @@ from activities.node_access import AccessTo, NodeAccess
 from activities.notify import Notifier, NotifyActivities
 from activities.parity import FleetParity, ParityActivities
 from activities.probing import ChecksArchive, Probe
-from activities.quarantine import QuarantineActivities, QuarantineMarks
+from activities.quarantine import HeadFileMarks, LauncherMarks, QuarantineActivities, QuarantineMarks
 from activities.reconcile import ReconcileActivities
 from checks.archive import build_archive
 from workers.connection import TemporalAway
@@ -224,6 +224,14 @@ class Wiring:
         host = self._settings.burn_in.launch_host or self._settings.job.head
         return MpirunLauncher(lambda: self._access_to_alias(host), self._settings.burn_in)
 
+    @cached_property
+    def _launcher_marks(self) -> LauncherMarks | None:
+        """What keeps the job launcher off a node."""
+        settings = self._settings
+        if not settings.job.head:
+            return None
+        return HeadFileMarks(settings.job.head, self.access_to, self.inventory, settings.access.sudo)
+
     def _access_to_alias(self, alias: str) -> NodeAccess:
         return self.access_to(self.inventory.resolve(self._settings.name, alias))
 
@@ -247,7 +255,7 @@ class Wiring:
 
     def _activities(self, attributes: bool) -> dict[str, list[Activity]]:
         settings = self._settings
-        marks = QuarantineMarks(self.ec2, self.access_to, self.inventory, settings.job, settings.access.sudo)
+        marks = QuarantineMarks(self.ec2, self._launcher_marks)
         decide = DecideActivities(
             settings.policy,
             settings.limits,

@@ -38,7 +38,7 @@ from activities.node_access import DetachedRun, NodeAccess
 from activities.notify import NotifyActivities, Page
 from activities.parity import FleetParity, ParityActivities
 from activities.probing import ChecksArchive, Probe
-from activities.quarantine import QUARANTINE_DIR, QuarantineActivities, QuarantineMarks
+from activities.quarantine import QUARANTINE_DIR, HeadFileMarks, QuarantineActivities, QuarantineMarks
 from activities.reconcile import ReconcileActivities
 from activities.settings import (
     AccessSettings,
@@ -183,7 +183,7 @@ class FakeFleet:
         archive = folder / "checks.tar.gz"
         archive.write_bytes(b"FakeFleet unpacks nothing")
         access, jobs = AccessSettings(), JobSettings(adapter="command", head="head")
-        marks = QuarantineMarks(self.ec2, self.access_to, self.inventory, jobs)
+        marks = QuarantineMarks(self.ec2, HeadFileMarks(jobs.head, self.access_to, self.inventory))
         probe = Probe(ChecksArchive(archive, "fake"), access)
         gate = self.gate(probe)
         healers = AutoScalingHealers(self.groups, self.ec2, self.clock)

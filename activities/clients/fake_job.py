@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from activities.clients.fake_machine import FakeMachine
 from activities.clients.fake_points import Points
-from activities.errors import BadInput, CommandFailed
+from activities.errors import BadInput, CapabilityMissing, CommandFailed
 from activities.inventory import Node
 from activities.jobs.protocol import JobState, JobStatus, RestartedBy
 
@@ -16,7 +16,11 @@ CHECKPOINT_EVERY = 5
 
 
 class FakeJob:
-    """A job adapter with one job."""
+    """A job adapter with one job. Where `restarted_by` names a controller, that one starts a stopped job again by itself.
+
+    It does so once enough nodes of its node set, and nodes supplied to it, are free of quarantine and can work. A test switches
+    `controller_works` off for one that never does.
+    """
 
     def __init__(
         self,
@@ -33,6 +37,12 @@ class FakeJob:
         self.run_token = ""
         self.restarted_by = RestartedBy.HOTSPARE
         self.resumes: list[tuple[str, list[str]]] = []
+        self.controller_works = True
+        self.controller_restarts = 0
+        self.restarts_left: int | None = None
+        self.warnings: list[str] = []
+        self.supplied: list[str] = []
+        self.left: list[str] = []
         self._machines, self._points, self._lock, self._quarantined = machines, points, lock, quarantined
         self._set_ranks(8)
 
@@ -51,6 +61,16 @@ class FakeJob:
         self._check_name(job)
         self._points.carry_out("job.resume", job, lambda: self._resume(nodes, token))
 
+    def supply(self, job: str, node: Node) -> None:
+        self._check_name(job)
+        self._refuse_unless_controlled()
+        self._points.carry_out("job.supply", node.name, lambda: self._add(self.supplied, node.name))
+
+    def leave(self, job: str, node: Node) -> None:
+        self._check_name(job)
+        self._refuse_unless_controlled()
+        self._points.carry_out("job.leave", node.name, lambda: self._leave(node.name))
+
     def stop(self) -> None:
         """Called by the fleet when a fault or a restart ends a rank: the whole job stops."""
         with self._lock:
@@ -68,10 +88,34 @@ class FakeJob:
         with self._lock:
             if self.state is JobState.RUNNING and not all(self._machines[name].can_work for name in self.nodes):
                 self.stop()
+            if self.state is JobState.STOPPED and self.restarted_by is not RestartedBy.HOTSPARE and self.controller_works:
+                self._controller_turn()
             if self.state is JobState.RUNNING:
                 self.step += 1
                 self.checkpoint_step = max(self.checkpoint_step, self.step - self.step % CHECKPOINT_EVERY)
             return self._view()
+
+    def _controller_turn(self) -> None:
+        """Start the job again where as many nodes as it had can be used."""
+        known = dict.fromkeys([*self.nodes, *self.supplied])
+        usable = [name for name in known if self._machines[name].can_work and not self._quarantined(name)]
+        if len(usable) >= len(self.nodes):
+            self.nodes, self.state, self.step = usable[: len(self.nodes)], JobState.RUNNING, self.checkpoint_step
+            self.controller_restarts += 1
+            self._set_ranks(8)
+
+    def _add(self, names: list[str], name: str) -> None:
+        if name not in names:
+            names.append(name)
+
+    def _leave(self, name: str) -> None:
+        self._add(self.left, name)
+        if name in self.nodes and self.state is JobState.RUNNING:
+            self.stop()
+
+    def _refuse_unless_controlled(self) -> None:
+        if self.restarted_by is RestartedBy.HOTSPARE:
+            raise CapabilityMissing(f"job {self.name}: a resume names its nodes")
 
     def _hold(self) -> JobStatus:
         with self._lock:
@@ -104,6 +148,9 @@ class FakeJob:
             run_token=self.run_token,
             restarted_by=self.restarted_by,
             seconds_per_step=0.2,
+            controller="" if self.restarted_by is RestartedBy.HOTSPARE else f"controller of {self.name}",
+            restarts_left=self.restarts_left,
+            warnings=list(self.warnings),
         )
 
     def _set_ranks(self, ranks: int) -> None:

@@ -144,7 +144,7 @@ class JobActivities:
         """Wait until a rank of the job runs on a node: the proof that a replacement is used."""
 
         def runs_there(status: JobStatus) -> bool:
-            return status.state is JobState.RUNNING and request.node_name in status.nodes
+            return status.runs_on(request.node_name)
 
         with as_application_error():
             return self._await(request.job, runs_there, request.deadline_s, f"a rank on {request.node_name}")

@@ -46,6 +46,12 @@ class CommandJobAdapter:
             raise BadInput(f"job {job}: node names {odd} cannot stand in a comma-separated list")
         self._run("resume", self._settings.resume, {"job": job, "nodes": ",".join(nodes), "token": token})
 
+    def supply(self, job: str, node: Node) -> None:
+        raise CapabilityMissing(f"job {job}: the resume command names the nodes, so none is supplied")
+
+    def leave(self, job: str, node: Node) -> None:
+        raise CapabilityMissing(f"job {job}: only a hold stops its ranks")
+
     def _answer(self, what: str, command: list[str], words: Mapping[str, str]) -> Any:
         """Run a command and return the JSON value that it printed."""
         result = self._run(what, command, words)

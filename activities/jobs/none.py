@@ -24,5 +24,11 @@ class NoJobAdapter:
     def resume(self, job: str, nodes: list[str], token: str) -> None:
         self._refuse(job)
 
+    def supply(self, job: str, node: Node) -> None:
+        self._refuse(job)
+
+    def leave(self, job: str, node: Node) -> None:
+        self._refuse(job)
+
     def _refuse(self, job: str) -> NoReturn:
         raise CapabilityMissing(f"job {job}: no job adapter is configured; set [job] adapter in the settings file")

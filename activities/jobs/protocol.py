@@ -29,7 +29,12 @@ class RestartedBy(StrEnum):
 class JobStatus(Message):
     """One look at a job. `step` and `checkpoint_step` are counters of the training loop, None where not known.
 
-    `run_token` is the token of the resume that made the present run, empty if none did.
+    `run_token` is the token of the resume that made the present run, empty if none did. `nodes` is the node set: where ranks run
+    or, when they do not, where they ran or are bound to start. `ranks_on` are the nodes on which a rank runs at this moment, None
+    where the job system cannot tell (then a running job has one on each of `nodes`). `restarts_left` is what is left of the
+    budget of whoever restarts the job, None without a bound or where not known. `controller` names who that is ("JobSet train",
+    "Kueue"). `waits_for` says why ranks that should run do not ("2 pods cannot be scheduled: ..."). `warnings` are the linter's:
+    why this job will not come back by itself, each with the setting that mends it.
     """
 
     job: str
@@ -40,6 +45,15 @@ class JobStatus(Message):
     run_token: str = ""
     restarted_by: RestartedBy = RestartedBy.HOTSPARE
     seconds_per_step: float | None = None
+    ranks_on: list[str] | None = None
+    restarts_left: int | None = None
+    controller: str = ""
+    waits_for: str = ""
+    warnings: list[str] = []
+
+    def runs_on(self, node_name: str) -> bool:
+        """Whether a rank of the job runs on a node now."""
+        return self.state is JobState.RUNNING and node_name in (self.nodes if self.ranks_on is None else self.ranks_on)
 
 
 class JobAdapter(Protocol):
@@ -59,4 +73,18 @@ class JobAdapter(Protocol):
 
     def resume(self, job: str, nodes: list[str], token: str) -> None:
         """Start the job from its last good checkpoint on exactly these nodes, once per token."""
+        ...
+
+    def supply(self, job: str, node: Node) -> None:
+        """Let this job, and no other, use a node, where its controller restarts it; asked again while the job's ranks wait.
+
+        CapabilityMissing where a resume names the nodes.
+        """
+        ...
+
+    def leave(self, job: str, node: Node) -> None:
+        """Move the job's ranks off a node, where its controller starts them again elsewhere; asked again until none runs there.
+
+        The controller may count it as a restart. CapabilityMissing where only a hold stops the job.
+        """
         ...

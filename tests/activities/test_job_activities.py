@@ -17,7 +17,7 @@ from activities.jobs.activities import AwaitProgress, AwaitRank, FindJob, HoldJo
 from activities.jobs.none import NoJobAdapter
 from activities.jobs.protocol import JobState, RestartedBy
 from activities.names import ROLE_WORKER, TAG_ROLE
-from activities.quarantine import Mark, QuarantineActivities, QuarantineMarks, QuarantineNode
+from activities.quarantine import HeadFileMarks, Mark, QuarantineActivities, QuarantineMarks, QuarantineNode
 from activities.settings import JobSettings
 from tests.activities.conftest import attempt
 
@@ -27,7 +27,7 @@ SPARE_IN = ["node-1", "node-2", "node-3", "spare-1"]
 
 @pytest.fixture
 def marks(fleet: FakeFleet) -> QuarantineMarks:
-    return QuarantineMarks(fleet.ec2, fleet.access_to, fleet.inventory, JobSettings(head="head"))
+    return QuarantineMarks(fleet.ec2, HeadFileMarks("head", fleet.access_to, fleet.inventory))
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_a_mark_that_was_lifted_a_moment_ago_keeps_nobody_off_though_the_invento
     fleet: FakeFleet, surroundings: ActivityEnvironment
 ) -> None:
     inventory = TagInventory(fleet.ec2, "lab", cache_s=3600.0)
-    marks = QuarantineMarks(fleet.ec2, fleet.access_to, inventory, JobSettings(head="head"))
+    marks = QuarantineMarks(fleet.ec2, HeadFileMarks("head", fleet.access_to, inventory))
     activities = JobActivities(fleet.job, inventory, marks, JobSettings(head="head"), fleet.clock)
     node = fleet.node("node-3")
     marks.set_tag(node, "incident/lab/i-3")
@@ -214,10 +214,10 @@ def test_a_file_that_was_written_a_moment_ago_keeps_the_job_off_though_the_inven
     fleet: FakeFleet, surroundings: ActivityEnvironment
 ) -> None:
     inventory = TagInventory(fleet.ec2, "lab", cache_s=3600.0)
-    marks = QuarantineMarks(fleet.ec2, fleet.access_to, inventory, JobSettings(head="head"))
+    marks = QuarantineMarks(fleet.ec2, HeadFileMarks("head", fleet.access_to, inventory))
     activities = JobActivities(fleet.job, inventory, marks, JobSettings(head="head"), fleet.clock)
     inventory.list("lab")
-    marks.write_file(fleet.node("node-2"), Mark(owner="incident/lab/i-2", reason="slow", since=datetime.now(UTC)))
+    marks.write_mark(fleet.node("node-2"), Mark(owner="incident/lab/i-2", reason="slow", since=datetime.now(UTC)))
     surroundings.run(activities.hold_job, HoldJob(job="train", reason="x"))
     error = failure(lambda: surroundings.run(activities.resume_job, ResumeJob(job="train", nodes=NODES, token="t1")))
     assert "node-2 is quarantined by incident/lab/i-2" in error.message

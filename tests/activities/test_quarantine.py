@@ -12,8 +12,14 @@ from temporalio.testing import ActivityEnvironment
 from activities import names
 from activities.clients.fake_fleet import FakeFleet
 from activities.errors import NodeUnreachable, ProviderBusy
-from activities.quarantine import QUARANTINE_DIR, LiftQuarantine, QuarantineActivities, QuarantineMarks, QuarantineNode
-from activities.settings import JobSettings
+from activities.quarantine import (
+    QUARANTINE_DIR,
+    HeadFileMarks,
+    LiftQuarantine,
+    QuarantineActivities,
+    QuarantineMarks,
+    QuarantineNode,
+)
 
 FILE = f"{QUARANTINE_DIR}/node-1"
 OURS = "incident/lab/i-00000000000000001"
@@ -21,7 +27,7 @@ OURS = "incident/lab/i-00000000000000001"
 
 @pytest.fixture
 def activities(fleet: FakeFleet) -> QuarantineActivities:
-    return QuarantineActivities(QuarantineMarks(fleet.ec2, fleet.access_to, fleet.inventory, JobSettings(head="head")))
+    return QuarantineActivities(QuarantineMarks(fleet.ec2, HeadFileMarks("head", fleet.access_to, fleet.inventory)))
 
 
 def take(fleet: FakeFleet, incident: str = OURS) -> QuarantineNode:
@@ -115,7 +121,7 @@ def test_a_file_that_a_person_left_is_a_quarantine_of_somebody_else(
 
 
 def test_without_a_head_node_the_tag_alone_is_the_quarantine(fleet: FakeFleet, surroundings: ActivityEnvironment) -> None:
-    activities = QuarantineActivities(QuarantineMarks(fleet.ec2, fleet.access_to, fleet.inventory, JobSettings()))
+    activities = QuarantineActivities(QuarantineMarks(fleet.ec2, None))
     assert surroundings.run(activities.quarantine_node, take(fleet)).owner == OURS
     assert tag(fleet) == OURS
     assert fleet.count("run.quarantine_write") == 0
