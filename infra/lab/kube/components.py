@@ -56,8 +56,9 @@ class Component:
 
     async def stop(self) -> None:
         """Kill the process and its group. Asked politely, an API server would wait a minute for the watches of others to end."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
         await self._process.wait()
 
     def _end(self) -> str:

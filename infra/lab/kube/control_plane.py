@@ -23,7 +23,7 @@ from infra.lab.kube.kwok import Kwok
 ADMIN = "admin"
 
 NODE_GRACE_S = 5.0
-"""How long a node's lease may go without renewal until the node is NotReady; Kubernetes waits 50 s. Lab nodes renew every second."""
+"""How long a node's lease may go without renewal until the node is NotReady; Kubernetes waits 50 s. Renew every second."""
 
 _MASTERS = ("system:masters",)
 _MANAGER, _SCHEDULER = "system:kube-controller-manager", "system:kube-scheduler"
@@ -147,7 +147,13 @@ class ControlPlane:
     async def _start_etcd(self, ports: list[int]) -> Component:
         client, peer = (f"https://127.0.0.1:{port}" for port in ports)
         files = self._certificates
-        command = [binary("etcd"), "--name=lab", f"--data-dir={self.folder / 'etcd'}", "--unsafe-no-fsync", "--log-level=warn"]
+        command: list[str | Path] = [
+            binary("etcd"),
+            "--name=lab",
+            f"--data-dir={self.folder / 'etcd'}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]
         command += [f"--listen-client-urls={client}", f"--advertise-client-urls={client}"]
         command += [f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=lab={peer}"]
         for prefix in ("", "peer-"):
@@ -164,7 +170,7 @@ class ControlPlane:
     async def _start_api_server_at(self, ports: list[int]) -> Component:
         self._port = ports[0]
         files = self._certificates
-        command = [binary("kube-apiserver"), "--bind-address=127.0.0.1", f"--secure-port={self._port}"]
+        command: list[str | Path] = [binary("kube-apiserver"), "--bind-address=127.0.0.1", f"--secure-port={self._port}"]
         command += [f"--etcd-servers={self._etcd_url}", f"--etcd-cafile={files.ca}"]
         command += [f"--etcd-certfile={files.certificate}", f"--etcd-keyfile={files.key}"]
         command += [f"--tls-cert-file={files.certificate}", f"--tls-private-key-file={files.key}"]
@@ -210,7 +216,11 @@ class ControlPlane:
         await self.start_api_server()
 
     async def _start_controller_manager(self) -> None:
-        command = [binary("kube-controller-manager"), f"--kubeconfig={self.kubeconfig(_MANAGER)}", "--secure-port=0"]
+        command: list[str | Path] = [
+            binary("kube-controller-manager"),
+            f"--kubeconfig={self.kubeconfig(_MANAGER)}",
+            "--secure-port=0",
+        ]
         command += ["--leader-elect=false", "--use-service-account-credentials", "--kube-api-qps=200", "--kube-api-burst=400"]
         command += [f"--service-account-private-key-file={self._certificates.service_accounts}", f"--root-ca-file={self.ca_file}"]
         command += ["--node-monitor-period=1s", f"--node-monitor-grace-period={self.node_grace_s}s"]
@@ -226,7 +236,7 @@ class ControlPlane:
         return await _answers(self._client(), path, {"Authorization": f"Bearer {self.token()}"})
 
     async def _start_scheduler(self) -> None:
-        command = [binary("kube-scheduler"), f"--kubeconfig={self.kubeconfig(_SCHEDULER)}", "--secure-port=0"]
+        command: list[str | Path] = [binary("kube-scheduler"), f"--kubeconfig={self.kubeconfig(_SCHEDULER)}", "--secure-port=0"]
         command += ["--leader-elect=false", "--kube-api-qps=200", "--kube-api-burst=400"]
         await self.components.start("kube-scheduler", command)
 
