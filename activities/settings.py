@@ -89,6 +89,12 @@ class AccessSettings(Section):
         "ssh", description="How nodes are reached: ssh, or agent (Jobs of Kubernetes pinned to the node: nothing logs in)"
     )
     agent_image: str = Field("", description="For agent: container image of the checks, with Python and NVIDIA's library mounted")
+    agent_start_s: float = Field(
+        60.0,
+        gt=0,
+        description="For agent: from a command to its pod running on the node; after it the node counts as not answering. Hotspare "
+        "default: the first pull of an image takes tens of seconds",
+    )
     agent_tools_image: str = Field("", description="For agent: image with all_reduce_perf, mpirun and sshd, for the burn-in")
 
 
@@ -190,6 +196,9 @@ class ParitySettings(Section):
 class BurnInSettings(Section):
     """The all-reduce burn-in."""
 
+    launcher: Literal["mpirun", "kubernetes"] = Field(
+        "mpirun", description="mpirun: on the launch host; kubernetes: as pods on the nodes, with access.agent_tools_image"
+    )
     launch_host: str = Field("", description="Alias of the host that runs mpirun; empty: the job's head node")
     command: list[str] = Field(
         [
