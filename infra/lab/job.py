@@ -10,12 +10,16 @@ import time
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from infra.lab.changes import Changes
 from infra.lab.desk import Reply
 from infra.lab.node import LabNode, NodeState
 from infra.lab.options import LabOptions
+from infra.lab.orchestrators import LabJob, Tables
+
+if TYPE_CHECKING:
+    from infra.lab.lab import Lab
 
 RANK_PROGRAM = Path(__file__).with_name("job_rank.py")
 QUARANTINED = "etc/hotspare/quarantined.d"
@@ -44,7 +48,7 @@ class TrainingJob:
     def __init__(
         self, nodes: Mapping[str, LabNode], workers: list[str], head_root: Path, shared: Path, options: LabOptions
     ) -> None:
-        self.state = JobState.STOPPED
+        self._state = JobState.STOPPED
         self.node_names = list(workers)
         self.step = 0
         self.checkpoint_step = 0
@@ -62,6 +66,11 @@ class TrainingJob:
         self._changes = Changes()
         self._checkpoints.mkdir(parents=True, exist_ok=True)
 
+    @property
+    def state(self) -> str:
+        """RUNNING, STOPPED or HELD."""
+        return self._state.value
+
     async def start(self) -> None:
         """Start the job for the first time, on the workers."""
         async with self._turn:
@@ -77,7 +86,7 @@ class TrainingJob:
         async with self._turn:
             if any(resume["token"] == token for resume in self.resumes):
                 return
-            if self.state is JobState.RUNNING:
+            if self._state is JobState.RUNNING:
                 raise Refused(f"{self.name} is running; hold it first")
             self._check(names)
             lost = self.step - self.last_complete_checkpoint()
@@ -173,7 +182,7 @@ class TrainingJob:
             await self._stop(JobState.STOPPED)
 
     def _set_state(self, state: JobState) -> None:
-        self.state = state
+        self._state = state
         self._changes.notify()
 
     def last_complete_checkpoint(self) -> int:
@@ -197,10 +206,10 @@ class TrainingJob:
         """Return what `trainctl status` prints, and the resumes."""
         since, from_step = self._began
         done = self.step - from_step
-        measured = (time.monotonic() - since) / done if since and done > 0 and self.state is JobState.RUNNING else None
+        measured = (time.monotonic() - since) / done if since and done > 0 and self._state is JobState.RUNNING else None
         return {
             "job": self.name,
-            "state": self.state.value,
+            "state": self.state,
             "nodes": list(self.node_names),
             "step": self.step,
             "checkpoint_step": self.checkpoint_step,
@@ -231,3 +240,30 @@ class TrainingJob:
             return 1
         await reply.out(json.dumps(self.status()) + "\n")
         return 0
+
+
+class CommandLauncher:
+    """The launcher of the head node as an orchestrator: `trainctl` is all there is of it."""
+
+    def __init__(self, lab: Lab, options: LabOptions) -> None:
+        workers = [name for name, node in lab.nodes.items() if node.role == "worker"]
+        self.job: LabJob = TrainingJob(lab.nodes, workers, lab.nodes["head"].root, lab.folder / "shared", options)
+
+    async def start(self) -> None:
+        """Nothing needs to run before the job."""
+
+    async def close(self) -> None:
+        """End the job."""
+        await self.job.close()
+
+    def settings(self) -> Tables:
+        """The lab's own tables are for this launcher."""
+        return {}
+
+    def environment(self) -> dict[str, str]:
+        """Nothing more is needed."""
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        """Nothing more is to be shown."""
+        return {}

@@ -15,13 +15,13 @@ import asyncssh
 from infra.lab.desk import Desk, Reply
 from infra.lab.ec2_endpoint import Ec2Endpoint
 from infra.lab.faults import Fault
-from infra.lab.fleet import CREDENTIALS, HEAD, Fleet
+from infra.lab.fleet import CREDENTIALS, Fleet
 from infra.lab.group_test import GroupTest
 from infra.lab.hardware import hardware_of
-from infra.lab.job import TrainingJob
 from infra.lab.moto_instances import state_of
 from infra.lab.node import LabNode, NodeState
 from infra.lab.options import REGION, LabOptions
+from infra.lab.orchestrators import LabJob, Orchestrator, orchestrator_of
 from infra.lab.ssh_server import SshSide
 from infra.lab.temporal_server import TemporalServer
 from infra.lab.writing import write_environment, write_settings, write_ssh, write_temporal_profile
@@ -37,7 +37,7 @@ class Lab:
     def __init__(self, options: LabOptions) -> None:
         self.options = options.scaled()
         self.folder = options.folder.absolute()
-        self.job: TrainingJob
+        self.orchestrator: Orchestrator
         self.endpoint: Ec2Endpoint
         self.ssh: SshSide
         database = self.folder / "temporal.sqlite3" if options.temporal_keeps_state else None
@@ -50,6 +50,11 @@ class Lab:
     def nodes(self) -> Mapping[str, LabNode]:
         """The nodes by name: head, node-1 and so on, spare-1 and so on, and what was launched since."""
         return self._fleet.nodes
+
+    @property
+    def job(self) -> LabJob:
+        """The training job."""
+        return self.orchestrator.job
 
     async def __aenter__(self) -> Lab:
         _take_folder(self.folder)
@@ -78,18 +83,18 @@ class Lab:
         self.endpoint = Ec2Endpoint(self._fleet)
         await asyncio.to_thread(self.endpoint.start)
         await self._fleet.build(self.endpoint)
-        workers = [name for name, node in self.nodes.items() if node.role == "worker"]
-        self.job = TrainingJob(self.nodes, workers, self.nodes[HEAD].root, self.folder / "shared", options)
+        self.orchestrator = orchestrator_of(self, options)
+        await self.orchestrator.start()
         group_test = GroupTest(self, hardware, options.group_test_s)
         self._desk.offer("mpirun", group_test.run)
-        self._desk.offer("trainctl", self.job.trainctl)
+        self._desk.offer("trainctl", self.orchestrator.job.trainctl)
         self._desk.offer("reboot", self._reboot_by_command)
 
     async def _take_down(self) -> None:
         if hasattr(self, "ssh"):
             self.ssh.holds.drop_all()
-        if hasattr(self, "job"):
-            await self.job.close()
+        if hasattr(self, "orchestrator"):
+            await self.orchestrator.close()
         await self._desk.stop()
         if hasattr(self, "endpoint"):
             await asyncio.to_thread(self.endpoint.stop)
@@ -107,7 +112,8 @@ class Lab:
 
     def _write_files(self) -> None:
         self._write_ssh(learn=True)
-        write_settings(self.folder, self.options, self.temporal.ui_url if self.temporal else "")
+        ui_url = self.temporal.ui_url if self.temporal else ""
+        write_settings(self.folder, self.options, ui_url, self.orchestrator.settings())
         if self.temporal is not None:
             write_temporal_profile(self.folder, self.temporal.address, self.temporal.namespace)
         write_environment(self.folder, self.environment())
@@ -122,6 +128,7 @@ class Lab:
             "NO_PROXY": ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1"])),
             **CREDENTIALS,
             "HOTSPARE_CONFIG": str(self._config),
+            **self.orchestrator.environment(),
         }
         if self.temporal is not None:
             environment["TEMPORAL_CONFIG_FILE"] = str(self.folder / "temporal.toml")
@@ -163,6 +170,7 @@ class Lab:
             "ec2_states": {name: state_of(node.instance_id) for name, node in self.nodes.items()},
             "nodes": [node.describe() for node in self.nodes.values()],
             "job": self.job.status(),
+            "orchestrator": {"kind": self.options.orchestrator, **self.orchestrator.describe()},
             "calls": calls,
         }
 

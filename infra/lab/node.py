@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -212,9 +212,17 @@ class LabNode:
             rising |= rising_counters(fault, self._place(fault))
         self.files.machine.show(changes, rising)
 
-    async def start_work(self, name: str, command: list[str], *, stdout: int | None = None) -> asyncio.subprocess.Process:
+    async def start_work(
+        self,
+        name: str,
+        command: list[str],
+        *,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> asyncio.subprocess.Process:
         """Start a process that uses all GPUs of the node: NVML lists it until it ends, and GPU faults kill it."""
-        process = await self.processes.start(command, stdout=stdout)
+        process = await self.processes.start(command, stdout=stdout, stderr=stderr, more=more)
         self._work[process.pid] = (name, process)
         self._write_gpu_state()
         return process

@@ -16,6 +16,8 @@ class LabOptions:
 
     `temporal_keeps_state` gives the Temporal server a file, so that it can be stopped and started again in a test.
     `time_scale` multiplies all times of the lab; the times themselves are in seconds.
+    `orchestrator` starts the job: command, kubernetes or slurm. For kubernetes, `job_kind` is Job, JobSet, PyTorchJob or TrainJob,
+    `access` how Hotspare reaches the nodes (ssh or agent), `kwok_nodes` how many Node objects there are without a machine.
     """
 
     folder: Path
@@ -31,6 +33,10 @@ class LabOptions:
     step_s: float = 0.2
     group_test_s: float = 1.0
     checkpoint_every: int = 25
+    orchestrator: str = "command"
+    job_kind: str = "Job"
+    access: str = "ssh"
+    kwok_nodes: int = 0
 
     def scaled(self) -> LabOptions:
         """Return the options with `time_scale` worked into every time."""

@@ -25,17 +25,27 @@ class NodeProcesses:
         self._started: set[asyncio.subprocess.Process] = set()
 
     async def start(
-        self, command: Sequence[str], *, stdin: int | None = None, stdout: int | None = None, stderr: int | None = None
+        self,
+        command: Sequence[str],
+        *,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        more: Mapping[str, str] | None = None,
+        cwd: str | None = None,
     ) -> asyncio.subprocess.Process:
-        """Start a process of the node in its own session. The stream arguments are those of `asyncio.subprocess`."""
+        """Start a process of the node in its own session. The stream arguments are those of `asyncio.subprocess`.
+
+        `more` is put over the node's environment.
+        """
         nothing = asyncio.subprocess.DEVNULL
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=nothing if stdin is None else stdin,
             stdout=nothing if stdout is None else stdout,
             stderr=nothing if stderr is None else stderr,
-            env=self._environment,
-            cwd=self._home,
+            env={**self._environment, **(more or {})},
+            cwd=cwd or self._home,
             start_new_session=True,
         )
         self._started = {known for known in self._started if known.returncode is None}
@@ -60,9 +70,13 @@ class NodeProcesses:
 
 def marked_processes(root: Path) -> list[int]:
     """Ids of the processes of the node with this root. A zombie has no environment any more, so it does not count."""
+    return processes_with(b"HOTSPARE_HOST_ROOT=" + os.fsencode(root))
+
+
+def processes_with(marker: bytes) -> list[int]:
+    """Ids of the processes that have this NAME=value in their environment."""
     if not PROC.is_dir():
         return []
-    marker = b"HOTSPARE_HOST_ROOT=" + os.fsencode(root)
     return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit() and marker in _environment_of(entry)]
 
 

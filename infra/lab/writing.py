@@ -31,8 +31,10 @@ def write_ssh(folder: Path, nodes: Iterable[LabNode], *, learn: bool) -> None:
         write_atomically(folder / "known_hosts", "".join(known))
 
 
-def write_settings(folder: Path, options: LabOptions, ui_url: str) -> Path:
-    """Write `hotspare.toml`; returns its path. The times are the lab's: a lab node boots in seconds."""
+def write_settings(
+    folder: Path, options: LabOptions, ui_url: str, more: Mapping[str, Mapping[str, object]] | None = None
+) -> Path:
+    """Write `hotspare.toml`; returns its path. The times are the lab's: a lab node boots in seconds. `more` replaces keys."""
     path = folder / "hotspare.toml"
     trainctl = {
         "find": ["trainctl", "find", "--node", "{node}"],
@@ -73,6 +75,8 @@ def write_settings(folder: Path, options: LabOptions, ui_url: str) -> Path:
     }
     if ui_url:
         tables["temporal"] = {"ui_url": ui_url}
+    for name, values in (more or {}).items():
+        tables[name] = {**tables.get(name, {}), **values}
     lines = ["# Settings of a lab. The times are lab values: here a node boots in seconds, a real one takes minutes.\n"]
     for name, values in tables.items():
         lines.append(f"\n[{name}]\n")
