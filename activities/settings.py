@@ -92,8 +92,8 @@ class AccessSettings(Section):
     agent_start_s: float = Field(
         60.0,
         gt=0,
-        description="For agent: from a command to its pod running on the node; after it the node counts as not answering. Hotspare "
-        "default: the first pull of an image takes tens of seconds",
+        description="For agent: from a command to its pod running on the node; after it the node counts as not answering. "
+        "Hotspare default: the first pull of an image takes tens of seconds",
     )
     agent_tools_image: str = Field("", description="For agent: image with all_reduce_perf, mpirun and sshd, for the burn-in")
 

@@ -166,7 +166,7 @@ class AgentAccess:
         found = self._api.get(NODE, name)
         if found is None:
             raise NodeUnreachable(f"{self._node.name}: Kubernetes has no node {name}")
-        ready = next((one for one in found.get("status", {}).get("conditions", []) if one.get("type") == "Ready"), {})
+        ready: Object = next((one for one in found.get("status", {}).get("conditions", []) if one.get("type") == "Ready"), {})
         if ready.get("status") != "True":
             why = ready.get("message") or ready.get("reason") or "it has no condition Ready"
             raise NodeUnreachable(f"{self._node.name}: Kubernetes says it is not Ready: {why}")

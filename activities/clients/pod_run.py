@@ -1,7 +1,7 @@
 """The part of a run that lives in a pod on the node: carries out one command and writes what came of it into a ConfigMap.
 
 Sent as text and run by the image's Python (3.9, standard library alone): `python3 -I -c TEXT SPEC`. SPEC is JSON: `result` (name
-of the ConfigMap, which exists or will in a moment), `namespace`, `command`, `deadline_s`, `limit` (characters kept of each stream),
+of the ConfigMap, which exists or will in a moment), `namespace`, `command`, `deadline_s`, `limit` (bytes kept of each stream),
 `files` (ConfigMaps of files to lay out first), `waits_for` (results of other pods that must be ready), `serves` (the command is a
 server: it is ready when it has lived for a moment).
 """
