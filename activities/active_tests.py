@@ -15,7 +15,7 @@ from activities.clock import beat
 from activities.ec2_messages import Ec2Client
 from activities.errors import AccessRefused, CommandFailed, DeadlinePassed, FinalError, NodeUnreachable
 from activities.inventory import Inventory, Node
-from activities.jobs.protocol import JobAdapter, JobState, JobStatus, RestartedBy
+from activities.jobs.protocol import JobAdapter, JobState, JobStatus
 from activities.node_access import AccessTo
 from activities.probing import Probe, ProbeCrashed, ProbeWish
 
@@ -75,7 +75,7 @@ def _not_ours(facts: NodeFacts) -> str:
         return f"{node.name} is quarantined by {node.quarantine}, which is not ours"
     if node.lease and not names.is_replacement(node.lease):
         return f"{node.name} is leased to {node.lease}, which is not ours"
-    held = job is not None and job.state is JobState.HELD and job.restarted_by is RestartedBy.HOTSPARE
+    held = job is not None and job.state is JobState.HELD and job.ours
     if node.quarantine or node.lease or held or node.role == names.ROLE_SPARE:
         return ""
     return (

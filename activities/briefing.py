@@ -12,20 +12,22 @@ from activities.message import Message
 
 
 class Briefing(Message):
-    """A node, what is remembered of it, and who else repairs it."""
+    """A node, what is remembered of it, who else repairs it, and whether pods are moved off it before it restarts."""
 
     node: Node
     record: HostRecord
     healers: list[str] = []
+    drains: bool = False
 
 
 class BriefingActivities:
     """One look-up instead of two: an incident's history stays short."""
 
-    def __init__(self, inventory: Inventory, memory: HostMemory, healers: Healers) -> None:
+    def __init__(self, inventory: Inventory, memory: HostMemory, healers: Healers, drains: bool = False) -> None:
         self._inventory = inventory
         self._memory = memory
         self._healers = healers
+        self._drains = drains
 
     @activity.defn
     def brief(self, request: ResolveNode) -> Briefing:
@@ -36,4 +38,5 @@ class BriefingActivities:
                 node=node,
                 record=without_faults(self._memory.recall(node.instance_id)),
                 healers=[healer.words for healer in self._healers.found(node)],
+                drains=self._drains,
             )

@@ -52,12 +52,16 @@ class NodeOut(Message):
 
 
 class NodeIn(Message):
-    """Incident to job: `instance_id` may be used; it stands for `replaces` (the same id when the node itself was repaired)."""
+    """Incident to job: `instance_id` may be used; it stands for `replaces` (the same id when the node itself was repaired).
+
+    `proof` says by what it was proven, where the job's controller starts it without a burn-in of the node set.
+    """
 
     incident: str
     instance_id: str
     node_name: str
     replaces: str
+    proof: str = ""
 
 
 class NodeGivenUp(Message):

@@ -89,7 +89,7 @@ class Incident:
         """The node that this incident is about."""
         return self.known.node
 
-    def begin(self, node: Node, record: HostRecord, healers: Sequence[str] = ()) -> None:
+    def begin(self, node: Node, record: HostRecord, healers: Sequence[str] = (), drains: bool = False) -> None:
         """Start from nothing but the node and its record. A quarantine left by an earlier run for this node is ours.
 
         One that was left for a person stays so; one that a terminated or reset run left behind is taken up and gone on with.
@@ -107,6 +107,7 @@ class Incident:
             quarantined=ours,
             left_by_earlier=ours and bool(for_a_person),
             inherited=ours,
+            drains=drains,
             others=OtherHealers(found=list(healers), asked=names.owner_in(node.stood_back) == incident),
         )
         self.handled_until = record.handled_at
@@ -115,7 +116,7 @@ class Incident:
         """Begin a second look: nothing of the first one counts but what host memory and tags say."""
         self.rounds += 1
         self.read, self.job_resumed, self.fate, self.strike = [], None, "", False
-        self.begin(briefing.node, briefing.record, briefing.healers)
+        self.begin(briefing.node, briefing.record, briefing.healers, briefing.drains)
         self.tell("reported again", "something was reported while closing: looking anew")
 
     def learn(self, **changes: object) -> None:
@@ -271,6 +272,7 @@ class Incident:
                 "burn_in": None,
                 "disrupted": False,
                 "fault_gone": False,
+                "drained": False,
             }
             again = passed if self.known.back_in_service else {}
             self.learn(examination=None, job_told=False, job_answered=False, back_in_service=False, **again)
@@ -283,6 +285,13 @@ class Incident:
         if not self.known.quarantined and not self.known.job_told:
             return True
         return report.resolved or (report.xid is not None and report.xid not in self.codes)
+
+    def hand_back_spare(self, instance_id: str, why: str) -> None:
+        """Have a spare that did not pass put back and looked at, and ask for another."""
+        self.unwanted_spares.append(instance_id)
+        if self.replace_child is not None:
+            self.replace_child.cancel()
+        self.learn(job_answered=False, spare=Spare.NOT_ASKED, spare_reason=why, proof=None, proof_because=[])
 
     def hear_job(self) -> None:
         """Act on what the job's recovery said."""
@@ -302,10 +311,7 @@ class Incident:
                     fault_gone=False,
                 )
             else:
-                self.unwanted_spares.append(failed.instance_id)
-                if self.replace_child is not None:
-                    self.replace_child.cancel()
-                self.learn(job_answered=False, spare=Spare.NOT_ASKED, spare_reason=failed.evidence)
+                self.hand_back_spare(failed.instance_id, failed.evidence)
         if self.job_resumed is not None and not self.known.job_done:
             end = self.job_resumed
             words = f"resumed at step {end.step}" if end.resumed else f"not resumed: {end.reason}"

@@ -58,6 +58,7 @@ def _stakes(job: JobStatus, node: Node) -> dict[str, object]:
     return {
         "job": job.job,
         "job_running": running,
+        "job_controller": "" if job.ours else job.controller or f"the {job.restarted_by.value} of {job.job}",
         "gpus_waiting": gpus,
         "gpu_hours_at_stake": round(hours, 3),
         "job_checkpoint_step": job.checkpoint_step,

@@ -7,6 +7,7 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from activities import names
+    from activities.draining import DrainActivities, DrainNode
     from activities.ec2 import AwaitBoot, Disrupted, DisruptNode, Ec2Activities
     from activities.errors import NotOurs
     from activities.host_memory import RungAttempt
@@ -14,14 +15,29 @@ with workflow.unsafe.imports_passed_through():
     from activities.node import DeepTest, Gpu, NodeActivities, ResetGpu
     from checks.model import Action, Verdict
     from workflows import options
-    from workflows.burning_in import burn_in_child
     from workflows.cluster_messages import AskKind
     from workflows.decisions.facts import RungOutcome, RungTaken, Step
     from workflows.failures import cause_of, kind_of
     from workflows.incident import Incident
     from workflows.incident_gate import may_disrupt
     from workflows.incident_steps import answer_job, lift_quarantine
-    from workflows.messages import StartBurnIn
+
+
+async def drain(incident: Incident, step: Step) -> None:
+    """Move the pods off the node. One that a budget holds there past the deadline is a person's: the node is not restarted."""
+    if not await may_disrupt(incident, "the drain"):
+        return
+    try:
+        drained = await workflow.execute_activity_method(
+            DrainActivities.drain_node,
+            DrainNode(node=incident.node, incident=incident.known.incident, reason=step.because[0]),
+            summary=f"drain {incident.node.name}",
+            **options.DRAIN,
+        )
+    finally:
+        await incident.talk.give_back(AskKind.REPAIR_SLOT)
+    incident.learn(drained=True)
+    incident.tell("drained", drained.said)
 
 
 async def disrupt(incident: Incident, step: Step) -> None:
@@ -132,14 +148,6 @@ async def retest(incident: Incident, step: Step) -> None:
         incident.learn(rung_in_test="")
 
 
-async def burn_in(incident: Incident, step: Step) -> None:
-    """Burn the node in here, because no job will: only where no job holds it."""
-    start = StartBurnIn(cluster=incident.cluster, nodes=[incident.node.instance_id], reason="after a repair, no job holds it")
-    report = await burn_in_child(start, incident.node.name, f"burn-in of {incident.node.name}", incident.tokens)
-    incident.learn(burn_in=report.verdict)
-    incident.tell("burn-in", f"{report.verdict.value}: {'; '.join(report.because)}")
-
-
 async def back_in_service(incident: Incident, step: Step) -> None:
     """Lift the quarantine of a node that passed its tests, and give it to the job that waits for it."""
     if not await lift_quarantine(incident):
@@ -155,6 +163,7 @@ async def back_in_service(incident: Incident, step: Step) -> None:
             instance_id=incident.node.instance_id,
             node_name=incident.node.name,
             replaces=incident.node.instance_id,
+            proof="; ".join(step.because) if incident.known.job_controller else "",
         )
         await answer_job(incident, node_in)
 

@@ -32,8 +32,11 @@ async def replace(incident: Incident, step: Step) -> None:
         incident.learn(spare=Spare.NONE_FREE, spare_reason=outcome.reason)
         incident.tell("no spare", outcome.reason)
         return
+    incident.replacement = outcome
     incident.learn(spare=Spare.READY, spare_name=outcome.spare.name, spare_reason=outcome.reason)
     incident.tell("replaced", f"{outcome.spare.name} stands in for {incident.node.name}: {outcome.reason}")
+    if incident.known.job_controller:
+        return  # it is proven first: whoever starts the job does so at once
     await answer_job(
         incident,
         NodeIn(

@@ -191,6 +191,8 @@ async def give_up_node(incident: Incident, step: Step) -> None:
     """Tell the job that nothing comes in place of the node."""
     reason = step.because[0]
     incident.tell("given up", reason)
+    if incident.replace_child is not None and incident.known.spare is Spare.READY:
+        incident.replace_child.cancel()  # a spare that was made ready and may not be used goes back
     await answer_job(
         incident, NodeGivenUp(incident=incident.known.incident, instance_id=incident.node.instance_id, reason=reason)
     )

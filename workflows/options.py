@@ -92,6 +92,19 @@ DISRUPT: Options = {
 RESET: Options = {**DISRUPT, "task_queue": names.QUEUE_SSH}
 """GPU reset, over the node's access."""
 
+WATCH_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=60), maximum_attempts=35)
+"""About half an hour of failures, as `PATIENCE`; a person hears then, not after the whole watch."""
+
+DRAIN: Options = {
+    **DISRUPT,
+    "task_queue": names.QUEUE_K8S,
+    "start_to_close_timeout": timedelta(hours=3),
+    "schedule_to_start_timeout": NO_WORKER,
+    "heartbeat_timeout": HEARTBEAT,
+    "retry_policy": WATCH_RETRY,
+}
+"""Eviction of a node's pods, which has a deadline of its own (kubernetes.drain_deadline_s)."""
+
 POWER_CYCLE: Options = {
     **DISRUPT,
     "start_to_close_timeout": timedelta(minutes=15),
@@ -106,9 +119,6 @@ STAND_BACK: Options = {
     "retry_policy": PATIENT_RETRY,
 }
 """Other healers are told and watched until they stand back, or are back; each attempt observes what an earlier one did."""
-
-WATCH_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=60), maximum_attempts=35)
-"""About half an hour of failures, as `PATIENCE`; a person hears then, not after the whole watch."""
 
 WATCH: Options = {
     "task_queue": names.QUEUE_SSH_SLOW,

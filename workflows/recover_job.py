@@ -2,7 +2,8 @@
 
     hold → every node that is out is answered for → burn in the node set → resume once → prove progress → tell the incidents
 
-The job never resumes on a node that has not passed the burn-in of its node set.
+The job never resumes on a node that has not passed the burn-in of its node set. One that its controller restarts is left to it
+(`workflows.controlled_job`), on nodes that were proven before.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from activities.errors import PreconditionFailed
+    from activities.errors import NotOurs, PreconditionFailed
     from activities.incidents import FailedBurnIn, IncidentActivities, JobResumed, NodeGivenUp, NodeIn, NodeOut, OpenIncident
     from activities.jobs.activities import AwaitProgress, HoldJob, JobActivities, ResumeJob
     from activities.jobs.protocol import JobStatus
@@ -22,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from checks.model import Verdict
     from workflows import options
     from workflows.burning_in import burn_in_child
+    from workflows.controlled_job import ControlledJob
     from workflows.decide import bearings
     from workflows.decisions.gates import passes
     from workflows.decisions.node_set import NodeSet
@@ -94,7 +96,15 @@ class RecoverJob:
 
     async def _recover(self) -> JobResumed:
         self._set.read_news()
-        status = await self._hold()
+        try:
+            status = await self._hold()
+        except ActivityError as error:
+            if kind_of(error) != NotOurs.__name__ or not workflow.patched("a controller restarts the job"):
+                raise
+            end = await self._left_to_its_controller()
+            if end is not None:
+                return end
+            status = await self._hold(take_over=True)
         for number in range(1, BURN_IN_ROUNDS + 1):
             await self._every_node_answered()
             nodes = self._set.nodes()
@@ -112,13 +122,22 @@ class RecoverJob:
                 )
         raise GivenUp(f"{BURN_IN_ROUNDS} burn-ins did not end with a node set that passes")
 
-    async def _hold(self) -> JobStatus:
+    async def _left_to_its_controller(self) -> JobResumed | None:
+        """Let the job's controller restart it; None when it has not, and we are to take over."""
+        job = ControlledJob(self._job, self._set, self._view, self._tokens)
+        before = await job.look()
+        if self._held is None or self._resumed is not None:
+            self._held = before
+        moved = await job.trains_again(before, self._every_node_answered)
+        return self._trains(moved) if moved is not None else None
+
+    async def _hold(self, take_over: bool = False) -> JobStatus:
         """Stop the job, provably, before anything is done to its nodes."""
         self._resuming = False
         status = await workflow.execute_activity_method(
             JobActivities.hold_job,
-            HoldJob(job=self._job, reason=self._set.reason()),
-            summary=f"hold {self._job}",
+            HoldJob(job=self._job, reason=self._set.reason(), take_over=take_over),
+            summary=f"{'take over' if take_over else 'hold'} {self._job}",
             **options.JOB,
         )
         self._set.begin(status.nodes)
@@ -234,6 +253,9 @@ class RecoverJob:
             summary=f"{self._job} steps past {status.checkpoint_step or 0}",
             **options.WATCH,
         )
+        return self._trains(moved)
+
+    def _trains(self, moved: JobStatus) -> JobResumed:
         self._resumed = moved
         lost_steps, minutes = self._lost()
         self._view.tell("trains again", f"step {moved.step}; {minutes:.1f} minutes of training lost")

@@ -23,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import incident_healers as healers
     from workflows import incident_looking as looking
     from workflows import incident_people as people
+    from workflows import incident_proving as proving
     from workflows import incident_repairs as repairs
     from workflows import incident_replacing as replacing
     from workflows import incident_steps as steps
@@ -46,10 +47,13 @@ STEPS: dict[StepKind, Callable[[Incident, Step], Awaitable[None]]] = {
     StepKind.COLLECT_EVIDENCE: steps.collect_evidence,
     StepKind.TELL_JOB: steps.tell_job,
     StepKind.REPLACE: replacing.replace,
+    StepKind.PROVE_SPARE: proving.prove_spare,
+    StepKind.BRING_IN: proving.bring_in,
     StepKind.STAND_BACK: healers.stand_back,
+    StepKind.DRAIN: repairs.drain,
     StepKind.DISRUPT: repairs.disrupt,
     StepKind.RETEST: repairs.retest,
-    StepKind.BURN_IN: repairs.burn_in,
+    StepKind.BURN_IN: proving.burn_in,
     StepKind.BACK_IN_SERVICE: repairs.back_in_service,
     StepKind.GIVE_UP_NODE: steps.give_up_node,
     StepKind.AWAIT_JOB: steps.await_job,

@@ -26,6 +26,7 @@ from activities.clients.fake_memory import FakeMemory
 from activities.clients.fake_points import LOOK_S, Hold, Points
 from activities.clients.fake_text import all_reduce_text, mpirun_unreachable_text
 from activities.clock import beat
+from activities.draining import DrainActivities, Drained, DrainNode
 from activities.ec2 import Ec2Activities
 from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
 from activities.healers import HealerActivities
@@ -80,8 +81,9 @@ class FakeFleet:
 
     Points that can be counted, held or made to fail: reboot, stop, start_instance, set_tags, remove_tags, describe, status,
     boot_id, put, start, poll, kill, run.<command> (run.probe, run.quarantine_write, ...), group.start, group.poll, group.kill,
-    job.find, job.status, job.hold, job.resume, inventory, console, memory.recall, memory.save, memory.intent, memory.incident,
-    memory.configuration, memory.freezes, memory.keep_freezes, page, group_member, enter_standby, exit_standby.
+    job.find, job.status, job.hold, job.resume, job.supply, job.leave, drain, inventory, console, memory.recall, memory.save,
+    memory.intent, memory.incident, memory.configuration, memory.freezes, memory.keep_freezes, page, group_member, enter_standby,
+    exit_standby.
     Each takes a node name, a job name or nothing.
     """
 
@@ -112,6 +114,7 @@ class FakeFleet:
         self.group_run_nodes: list[list[str]] = []
         self.parity_settings = ParitySettings()
         self.looks_per_run = 0
+        self.drains = False
         self.looks_per_node_run = 0
 
     @property
@@ -174,6 +177,10 @@ class FakeFleet:
         """`BurnInLauncher.poll`."""
         return self.points.carry_out("group.poll", "", lambda: self._poll_group(run_id))
 
+    def drain(self, request: DrainNode) -> Drained:
+        """`Drainer.drain`: no pod is in the way, unless a test makes the point fail."""
+        return self.points.carry_out("drain", request.node.name, lambda: Drained(said="no pod is left on it"))
+
     def kill(self, run_id: str) -> None:
         """`BurnInLauncher.kill`."""
         self.points.carry_out("group.kill", "", lambda: self._kill_group(run_id))
@@ -199,7 +206,8 @@ class FakeFleet:
             HostMemoryActivities(self.memory),
             NotifyActivities(self),
             InventoryActivities(self.inventory),
-            BriefingActivities(self.inventory, self.memory, healers),
+            BriefingActivities(self.inventory, self.memory, healers, self.drains),
+            DrainActivities(self),
             HealerActivities(healers),
             ReconcileActivities(self.ec2, self.inventory, marks, self.memory, self.job),
             IncidentActivities(gateway),

@@ -43,6 +43,7 @@ class FakeJob:
         self.warnings: list[str] = []
         self.supplied: list[str] = []
         self.left: list[str] = []
+        self.held_for = ""
         self._machines, self._points, self._lock, self._quarantined = machines, points, lock, quarantined
         self._set_ranks(8)
 
@@ -55,7 +56,7 @@ class FakeJob:
 
     def hold(self, job: str, reason: str) -> JobStatus:
         self._check_name(job)
-        return self._points.carry_out("job.hold", job, self._hold)
+        return self._points.carry_out("job.hold", job, lambda: self._hold(reason))
 
     def resume(self, job: str, nodes: list[str], token: str) -> None:
         self._check_name(job)
@@ -117,8 +118,9 @@ class FakeJob:
         if self.restarted_by is RestartedBy.HOTSPARE:
             raise CapabilityMissing(f"job {self.name}: a resume names its nodes")
 
-    def _hold(self) -> JobStatus:
+    def _hold(self, reason: str) -> JobStatus:
         with self._lock:
+            self.held_for = reason
             self.state = JobState.HELD
             self._set_ranks(0)
             return self._view()
@@ -148,6 +150,7 @@ class FakeJob:
             run_token=self.run_token,
             restarted_by=self.restarted_by,
             seconds_per_step=0.2,
+            held_for=self.held_for if self.state is JobState.HELD else "",
             controller="" if self.restarted_by is RestartedBy.HOTSPARE else f"controller of {self.name}",
             restarts_left=self.restarts_left,
             warnings=list(self.warnings),

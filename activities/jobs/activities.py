@@ -10,7 +10,7 @@ from activities.clock import Clock, SystemClock, beat, waited_before
 from activities.effects import refuse_if_late
 from activities.errors import DeadlinePassed, NotOurs, PreconditionFailed, as_application_error
 from activities.inventory import Inventory, Node
-from activities.jobs.protocol import JobAdapter, JobState, JobStatus, RestartedBy
+from activities.jobs.protocol import JobAdapter, JobState, JobStatus
 from activities.message import Message
 from activities.quarantine import QuarantineMarks
 from activities.settings import JobSettings
@@ -29,11 +29,18 @@ class FoundJob(Message):
     status: JobStatus | None = None
 
 
+class LookAtJob(Message):
+    """Ask for a job's status by its name."""
+
+    job: str
+
+
 class HoldJob(Message):
-    """Stop a job and keep it stopped."""
+    """Stop a job and keep it stopped. `take_over`: also one that its controller restarts, because that one has not managed."""
 
     job: str
     reason: str
+    take_over: bool = False
 
 
 class ResumeJob(Message):
@@ -52,6 +59,20 @@ class AwaitProgress(Message):
 
     job: str
     token: str
+    beyond_step: int
+    deadline_s: float | None = None
+
+
+class AwaitController(Message):
+    """Wait until a job's controller has it running again: without the nodes `out`, past `beyond_step`.
+
+    The nodes `supply` are given to this job while it waits; each has passed its tests. Without `deadline_s` the setting
+    job.controller_deadline_s holds.
+    """
+
+    job: str
+    supply: list[str] = []
+    out: list[str] = []
     beyond_step: int
     deadline_s: float | None = None
 
@@ -97,12 +118,19 @@ class JobActivities:
             return FoundJob(status=self._adapter.find_on(request.node))
 
     @activity.defn
+    def look_at_job(self, request: LookAtJob) -> JobStatus:
+        """Look at a job."""
+        with as_application_error():
+            return self._adapter.status(request.job)
+
+    @activity.defn
     def hold_job(self, request: HoldJob) -> JobStatus:
         """Stop a job and keep it stopped; answers when it is provably stopped."""
         with as_application_error():
             status = self._adapter.status(request.job)
-            _refuse_others(status)
-            if status.state is JobState.HELD:
+            if not request.take_over:
+                _refuse_others(status)
+            if status.state is JobState.HELD and status.ours:
                 return status
             refuse_if_late()
             held = self._adapter.hold(request.job, request.reason)
@@ -161,6 +189,48 @@ class JobActivities:
         with as_application_error():
             return self._await(request.job, at_boundary, request.deadline_s, "at a checkpoint or its end")
 
+    @activity.defn
+    def await_controller(self, request: AwaitController) -> JobStatus:
+        """Wait for the proof that the job trains again by its controller's doing: its step counter moves, past the checkpoint.
+
+        Each look gives it what it waits for. Ends early (PreconditionFailed) when the controller has given the job up.
+        """
+        with as_application_error():
+            supplied = [self._inventory.resolve("", name) for name in request.supply]
+            bad = [self._inventory.resolve("", name) for name in request.out]
+            steps: set[int] = set()
+
+            def trains(status: JobStatus) -> bool:
+                self._refuse_spent(status)
+                self._hand(request.job, status, supplied, bad)
+                if status.state is not JobState.RUNNING or any(status.runs_on(node.name) for node in bad):
+                    steps.clear()
+                elif status.step is not None:
+                    steps.add(status.step)
+                return len(steps) > 1 and max(steps) > request.beyond_step
+
+            deadline_s = self._settings.controller_deadline_s if request.deadline_s is None else request.deadline_s
+            return self._await(request.job, trains, deadline_s, f"trained past {request.beyond_step} by its controller")
+
+    def _hand(self, job: str, status: JobStatus, supplied: list[Node], bad: list[Node]) -> None:
+        """Let the job use what is supplied, and move its ranks off what is out."""
+        missing = [node for node in supplied if not status.runs_on(node.name)]
+        if missing and (owners := self._marks.owners(missing)):
+            raise PreconditionFailed(f"{_who(owners)}; it is not supplied to job {job}")
+        for node in supplied:
+            refuse_if_late()
+            self._adapter.supply(job, node)
+        for node in bad:
+            if status.runs_on(node.name):
+                refuse_if_late()
+                self._adapter.leave(job, node)
+
+    def _refuse_spent(self, status: JobStatus) -> None:
+        if status.state is JobState.STOPPED and status.restarts_left == 0:
+            raise PreconditionFailed(
+                f"{status.controller or status.restarted_by.value} has no restart of job {status.job} left and will not start it"
+            )
+
     def _await(self, job: str, done: Callable[[JobStatus], bool], deadline_s: float, what: str, token: str = "") -> JobStatus:
         """Poll the job; ends early when a run that was seen under `token` has stopped, for it will not step any more."""
         before, since, ran = waited_before(), self._clock.now(), False
@@ -183,8 +253,7 @@ class JobActivities:
     def _refuse_quarantined(self, request: ResumeJob) -> None:
         owners = self._marks.owners([self._inventory.resolve("", name) for name in request.nodes])
         if owners:
-            who = "; ".join(f"{name} is quarantined by {owner}" for name, owner in sorted(owners.items()))
-            raise PreconditionFailed(f"{who}; job {request.job} is not resumed there")
+            raise PreconditionFailed(f"{_who(owners)}; job {request.job} is not resumed there")
 
     def _refuse_pooled(self, request: ResumeJob, before: list[str]) -> None:
         """A newcomer that has gone back to the pool meanwhile may be promised to somebody else."""
@@ -194,6 +263,10 @@ class JobActivities:
             raise PreconditionFailed(f"{', '.join(pooled)} is back in the pool of spares; job {request.job} is not resumed there")
 
 
+def _who(owners: dict[str, str]) -> str:
+    return "; ".join(f"{name} is quarantined by {owner}" for name, owner in sorted(owners.items()))
+
+
 def _refuse_others(status: JobStatus) -> None:
-    if status.restarted_by is not RestartedBy.HOTSPARE:
+    if not status.ours:
         raise NotOurs(f"job {status.job} is restarted by its {status.restarted_by.value}; Hotspare neither holds nor resumes it")

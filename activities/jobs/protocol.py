@@ -33,8 +33,9 @@ class JobStatus(Message):
     or, when they do not, where they ran or are bound to start. `ranks_on` are the nodes on which a rank runs at this moment, None
     where the job system cannot tell (then a running job has one on each of `nodes`). `restarts_left` is what is left of the
     budget of whoever restarts the job, None without a bound or where not known. `controller` names who that is ("JobSet train",
-    "Kueue"). `waits_for` says why ranks that should run do not ("2 pods cannot be scheduled: ..."). `warnings` are the linter's:
-    why this job will not come back by itself, each with the setting that mends it.
+    "Kueue"). `held_for` is our reason where we hold a job that its controller would start. `waits_for` says why ranks that should
+    run do not ("2 pods cannot be scheduled: ..."). `warnings` are the linter's: why this job will not come back by itself, each
+    with the setting that mends it.
     """
 
     job: str
@@ -48,8 +49,14 @@ class JobStatus(Message):
     ranks_on: list[str] | None = None
     restarts_left: int | None = None
     controller: str = ""
+    held_for: str = ""
     waits_for: str = ""
     warnings: list[str] = []
+
+    @property
+    def ours(self) -> bool:
+        """Whether Hotspare may hold and start the job: nobody else restarts it, or we hold it against its controller."""
+        return self.restarted_by is RestartedBy.HOTSPARE or (self.state is JobState.HELD and bool(self.held_for))
 
     def runs_on(self, node_name: str) -> bool:
         """Whether a rank of the job runs on a node now."""

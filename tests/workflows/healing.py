@@ -44,7 +44,7 @@ TUNED = [
 ]
 """Without these the development server costs 50 ms an activity and a second a timer."""
 
-QUEUES = (names.QUEUE_WORKFLOWS, names.QUEUE_AWS, names.QUEUE_SSH, names.QUEUE_SSH_SLOW, names.QUEUE_NOTIFY)
+QUEUES = (names.QUEUE_WORKFLOWS, names.QUEUE_AWS, names.QUEUE_K8S, names.QUEUE_SSH, names.QUEUE_SSH_SLOW, names.QUEUE_NOTIFY)
 
 
 def temporal_cli() -> str:

@@ -52,6 +52,8 @@ class Facts(Message):
 
     `incident` is the workflow id, which the node's next incident shares; `run` names this incident alone. `gpus_waiting` are the
     GPUs of the job that holds the node; `gpu_hours_at_stake` is what it would lose back to its last checkpoint if stopped now.
+    `job_controller` is who restarts that job where it is not Hotspare: then whatever comes in is proven before it may be used, by
+    `proof` (for the node itself `burn_in`). `drains`: pods are to be moved off the node before it restarts.
     """
 
     cluster: str
@@ -76,6 +78,7 @@ class Facts(Message):
     evidence_taken: bool = False
     job: str = ""
     job_running: bool = False
+    job_controller: str = ""
     gpus_waiting: int = 0
     gpu_hours_at_stake: float = 0.0
     job_checkpoint_step: int | None = None
@@ -89,6 +92,10 @@ class Facts(Message):
     spare: Spare = Spare.NOT_ASKED
     spare_name: str = ""
     spare_reason: str = ""
+    proof: Verdict | None = None
+    proof_because: list[str] = []
+    drains: bool = False
+    drained: bool = False
     taken: list[RungTaken] = []
     rung_in_test: str = ""
     stuck: str = ""
@@ -120,7 +127,10 @@ class StepKind(StrEnum):
     COLLECT_EVIDENCE = "collect evidence"
     TELL_JOB = "tell the job"
     REPLACE = "replace"
+    PROVE_SPARE = "prove the spare"
+    BRING_IN = "bring in the spare"
     STAND_BACK = "have others stand back"
+    DRAIN = "drain"
     DISRUPT = "disrupt"
     RETEST = "re-test"
     BURN_IN = "burn in"

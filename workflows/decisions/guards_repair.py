@@ -27,6 +27,29 @@ def resume_first(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | N
     return Step(kind=StepKind.REPLACE, because=[because, *rungs.refused], deadline_s=policy.replace_deadline_s)
 
 
+def prove_the_spare(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    """A controller starts ranks as soon as it gets the spare: it is proven first, in a pair, off the job's GPUs."""
+    if not facts.job_controller or facts.job_answered or facts.spare is not Spare.READY:
+        return None
+    if facts.proof is None:
+        because = [
+            f"{facts.job_controller} starts ranks on {facts.spare_name} as soon as it may: pair it with an idle node first"
+        ]
+        return Step(kind=StepKind.PROVE_SPARE, because=because, deadline_s=policy.retest_deadline_s)
+    unproven = _unproven(facts, policy, facts.spare_name, facts.proof, facts.proof_because)
+    return unproven or Step(kind=StepKind.BRING_IN, because=[*facts.proof_because, f"{facts.job} may use {facts.spare_name}"])
+
+
+def _unproven(facts: Facts, policy: PolicySettings, name: str, proof: Verdict | None, because: list[str]) -> Step | None:
+    """A pair test without a result is no pass: a person may answer for the node."""
+    if passes(proof) or Action.RESTART_JOB in facts.approved:
+        return None
+    if Action.RESTART_JOB.value in facts.skipped_steps:
+        return Step(kind=StepKind.GIVE_UP_NODE, because=[f"a person said not to let {facts.job} use {name} unproven"])
+    why = f"{name} could not be proven in a pair ({'; '.join(because) or 'no result'}); approve to let {facts.job} use it"
+    return ask(facts, policy, why, f"approve {name} unproven", Action.RESTART_JOB)
+
+
 def await_job_after_swap(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     if facts.job_answered and not facts.job_done:
         return await_job(facts, policy)
@@ -51,6 +74,8 @@ def repaired(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     if not passes(facts.retest):
         return None
     passed = ["the deep re-test passed", *facts.retest_because]
+    if facts.job and not facts.job_answered and facts.job_controller:
+        return _into_a_controlled_job(facts, policy, passed)
     if facts.job and not facts.job_answered:
         return Step(
             kind=StepKind.BACK_IN_SERVICE, because=[*passed, f"{facts.job} waits for this node; its burn-in is the last gate"]
@@ -66,6 +91,22 @@ def repaired(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     if not facts.job:
         return Step(kind=StepKind.BACK_IN_SERVICE, because=[*passed, "its burn-in passed"])
     return Step(kind=StepKind.RETURN_TO_POOL, because=[*passed, "a spare stands in for it: it joins the pool, on probation"])
+
+
+def _into_a_controlled_job(facts: Facts, policy: PolicySettings, passed: list[str]) -> Step | None:
+    """Lifting the quarantine lets the controller start ranks here, so the burn-in comes before it."""
+    if facts.burn_in is None:
+        because = [
+            *passed,
+            f"{facts.job_controller} starts ranks here once the quarantine is lifted: pair it with an idle node first",
+        ]
+        return Step(kind=StepKind.BURN_IN, because=because, deadline_s=policy.retest_deadline_s)
+    if facts.burn_in is Verdict.CRITICAL:
+        return None
+    unproven = _unproven(facts, policy, facts.node.name, facts.burn_in, facts.proof_because)
+    return unproven or Step(
+        kind=StepKind.BACK_IN_SERVICE, because=[*passed, *facts.proof_because, f"{facts.job} may use it again"]
+    )
 
 
 def a_test_without_a_result(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
@@ -101,6 +142,10 @@ def next_rung(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None
     if rung in RESTARTS and others.found and not others.told:
         said = f"{' and '.join(others.found)} would replace a node that restarts: have it stand back before {rung.value}"
         return Step(kind=StepKind.STAND_BACK, because=[said])
+    if rung in RESTARTS and facts.drains and not facts.drained:
+        return Step(
+            kind=StepKind.DRAIN, because=[f"{rung.value} ends every pod on {facts.node.name}: move them off first", *because]
+        )
     return Step(
         kind=StepKind.DISRUPT,
         rung=rung,

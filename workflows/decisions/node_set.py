@@ -122,6 +122,19 @@ class NodeSet:
         at_first = self._names.index(name) if name in self._names else None
         return self._place.get(instance_id, at_first)
 
+    def newcomers(self) -> list[str]:
+        """Return the names of the nodes that came in for others, where they are proven."""
+        return [answer.node_name for answer in self._answers.values() if answer.proof and answer.node_name not in self._names]
+
+    def replaced(self) -> list[str]:
+        """Return the names of the nodes that the job is to run on no more."""
+        now = self.nodes()
+        return [message.node_name for message in self._out.values() if not message.restart_only and message.node_name not in now]
+
+    def proofs(self) -> list[str]:
+        """Return what proves each node that came in, in words."""
+        return [f"{answer.node_name}: {answer.proof}" for answer in self._answers.values() if answer.proof]
+
     def nodes_out(self) -> list[str]:
         """Return the names of the nodes that fell out, in the order in which they did."""
         return [message.node_name for message in self._out.values()]

@@ -35,6 +35,7 @@ RUNBOOK: tuple[Guard, ...] = (
     before.evidence,
     before.tell_job,
     repair.resume_first,
+    repair.prove_the_spare,
     repair.await_job_after_swap,
     repair.check_the_repair,
     repair.repaired,
