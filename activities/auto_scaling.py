@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from activities import names
 from activities.clock import Clock, SystemClock, beat
 from activities.ec2 import Ec2Client
 from activities.effects import refuse_if_late
-from activities.errors import DeadlinePassed, FinalError, NotOurs, PreconditionFailed
+from activities.errors import DeadlinePassed, FinalError, PreconditionFailed
 from activities.healers import Healer
 from activities.inventory import Node
 from activities.message import Message
+from activities.stood_back import StoodBack
 
 KIND = "Auto Scaling group"
 
@@ -69,9 +69,11 @@ class AutoScalingHealers:
     The tag is written before the call and removed after it, so one that is there says that the member may be in Standby.
     """
 
+    kind = KIND
+
     def __init__(self, groups: AutoScalingClient, ec2: Ec2Client, clock: Clock | None = None) -> None:
         self._groups = groups
-        self._ec2 = ec2
+        self._record = StoodBack(ec2)
         self._clock = clock or SystemClock()
 
     def found(self, node: Node) -> list[Healer]:
@@ -80,36 +82,30 @@ class AutoScalingHealers:
 
     def stand_back(self, node: Node, incident: str) -> str:
         """Put the node into Standby. PreconditionFailed where its group forbids that; NotOurs where another incident did."""
-        member, record = self._groups.member(node.instance_id), self._record(node)
+        member, ours = self._groups.member(node.instance_id), KIND in self._record.kinds(node, incident)
         if member is None:
-            return f"{node.name} is in no Auto Scaling group"
-        if record and names.owner_in(record) != incident:
-            raise NotOurs(f"{node.name} is in Standby for {record}; {incident} leaves that as it is")
+            return ""
         if member.state in (ENTERING, STANDBY):
             self._await(node, lambda state: state != ENTERING, "Standby")
-            whose = "already" if record else "already, put there by somebody else, and stays so"
+            whose = "already" if ours else "already, put there by somebody else, and stays so"
             return f"{node.name} is in Standby in {member.group} {whose}"
         self._refuse_to_enter(node, member)
         refuse_if_late()
-        if not record:
-            self._ec2.set_tags(node.instance_id, {names.TAG_STOOD_BACK: f"{incident} {KIND}"})
+        self._record.add(node, incident, KIND)
         try:
             self._groups.enter_standby(member.group, node.instance_id)
         except FinalError:
             seen = self._groups.member(node.instance_id)
             if seen is None or seen.state not in (ENTERING, STANDBY):  # an earlier attempt did not get through either
-                self._ec2.remove_tags(node.instance_id, [names.TAG_STOOD_BACK])
+                self._record.remove(node, incident, KIND)
                 raise
         self._await(node, lambda state: state == STANDBY, "Standby")
         return f"{node.name} is in Standby in {member.group}, whose desired capacity is one lower"
 
     def release(self, node: Node, incident: str) -> str:
         """Put the node back into service in its group, if it is in Standby for this incident."""
-        record = self._record(node)
-        if not record:
-            return f"{node.name}: nobody stands back for {incident}"
-        if names.owner_in(record) != incident:
-            raise NotOurs(f"{node.name} is in Standby for {record}, not for {incident}; it was left there")
+        if KIND not in self._record.kinds(node, incident):
+            return ""
         member = self._groups.member(node.instance_id)
         if member is not None and member.state in (ENTERING, STANDBY):
             self._await(node, lambda state: state != ENTERING, "Standby")
@@ -117,13 +113,9 @@ class AutoScalingHealers:
             refuse_if_late()
             self._groups.exit_standby(member.group, node.instance_id)
             self._await(node, lambda state: state != STANDBY, "service")
-        refuse_if_late()
-        self._ec2.remove_tags(node.instance_id, [names.TAG_STOOD_BACK])
+        self._record.remove(node, incident, KIND)
         where = f"back in service in {member.group}" if member else "in no Auto Scaling group any more"
         return f"{node.name} is {where}"
-
-    def _record(self, node: Node) -> str:
-        return self._ec2.describe(node.instance_id).tags.get(names.TAG_STOOD_BACK, "")
 
     def _refuse_to_enter(self, node: Node, member: GroupMember) -> None:
         if member.state != IN_SERVICE:

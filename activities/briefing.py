@@ -12,11 +12,15 @@ from activities.message import Message
 
 
 class Briefing(Message):
-    """A node, what is remembered of it, who else repairs it, and whether pods are moved off it before it restarts."""
+    """A node, what is remembered of it, who else repairs it, and whether pods are moved off it before it restarts.
+
+    `owner`: why nobody but its owner may disrupt or replace it, empty where Hotspare may.
+    """
 
     node: Node
     record: HostRecord
     healers: list[str] = []
+    owner: str = ""
     drains: bool = False
 
 
@@ -34,9 +38,11 @@ class BriefingActivities:
         """Find the node behind an alias and recall its host record. Raises UnknownNode with the nearest names."""
         with as_application_error():
             node = self._inventory.resolve(request.cluster, request.alias)
+            found = self._healers.found(node)
             return Briefing(
                 node=node,
                 record=without_faults(self._memory.recall(node.instance_id)),
-                healers=[healer.words for healer in self._healers.found(node)],
+                healers=[healer.words for healer in found],
+                owner=next((healer.owns for healer in found if healer.owns), ""),
                 drains=self._drains,
             )

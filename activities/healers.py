@@ -15,15 +15,16 @@ from activities.message import Message
 
 
 class Healer(Message):
-    """Who else repairs a node: what it is, and its name."""
+    """Who else repairs a node: what it is, and its name. `owns`: why nobody else may disrupt or replace the node at all."""
 
     kind: str
     name: str
+    owns: str = ""
 
     @property
     def words(self) -> str:
         """How a reason names it."""
-        return f"{self.kind} {self.name}"
+        return f"{self.kind} {self.name}".rstrip()
 
 
 class StandBack(Message):
@@ -50,18 +51,18 @@ class Healers(Protocol):
     """The healers of one kind. What was done to them is recorded outside of the worker, with the incident's id."""
 
     def found(self, node: Node) -> list[Healer]:
-        """Return who else repairs the node, from what the inventory says: asks nobody."""
+        """Return who else repairs the node, from what the inventory and the cluster's lists say, some seconds old at most."""
         ...
 
     def stand_back(self, node: Node, incident: str) -> str:
-        """Have them leave the node alone; returns what is so now, also when it was before.
+        """Have them leave the node alone; returns what is so now, also when it was before, empty where they have no such node.
 
         Raises a FinalError with the reason, and what to change, where they cannot be told.
         """
         ...
 
     def release(self, node: Node, incident: str) -> str:
-        """Undo `stand_back` of this incident; nothing where it did nothing. Raises NotOurs where it was another's."""
+        """Undo `stand_back` of this incident; nothing, and empty, where it did nothing. NotOurs where it was another's."""
         ...
 
 

@@ -14,6 +14,9 @@ TAG_LEASE = f"{PREFIX}:lease"  # value: id of the ReplaceNode workflow that uses
 TAG_REPLACES = f"{PREFIX}:replaces"  # value: instance id of the node that this one stands in for
 TAG_FATE = f"{PREFIX}:fate"  # probation | retired
 TAG_STOOD_BACK = f"{PREFIX}:stood-back"  # value: id of the incident for which other healers stand back, and who they are
+TAG_REPAIR_PAUSED = (
+    f"{PREFIX}:repair-paused"  # on a node group of EKS: value: the incident for which its repair was first switched off
+)
 TAG_SPINE = f"{PREFIX}:spine"  # network spine or rack, where the owner tells it
 TAG_POOL = f"{PREFIX}:pool"  # pool whose fewest usable nodes are limited; without it the instance type is the pool
 TAG_OPT_OUT = f"{PREFIX}:opt-out"  # value: why Hotspare leaves this node alone
@@ -21,6 +24,7 @@ TAG_OPT_OUT = f"{PREFIX}:opt-out"  # value: why Hotspare leaves this node alone
 # Kubernetes: labels, annotations and taints of nodes and pods, all under one domain.
 KUBE = f"{PREFIX}.dev"
 KUBE_QUARANTINE = f"{KUBE}/quarantine"  # taint NoSchedule, and annotation: the Mark (owner, reason, since) as JSON
+KUBE_STOOD_BACK = f"{KUBE}/stood-back"  # annotation of a Node, with "-KIND": the incident, and what a healer's switch said before
 KUBE_SPARE = f"{KUBE}/spare"  # taint NoSchedule on a spare that nobody has leased
 KUBE_LEASE = f"{KUBE}/lease"  # taint NoSchedule, value: the job (hashed where long); only the pods of that job tolerate it
 KUBE_TOKEN = f"{KUBE}/token"  # annotation of a job: token of the resume that made the present run

@@ -166,6 +166,22 @@ class KubernetesSettings(Section):
     gpu_resource: str = Field("nvidia.com/gpu", description="Resource whose allocatable count must be back")
 
 
+class HealerSettings(Section):
+    """Others who repair the same nodes, as far as the cluster itself does not tell how they are to be dealt with."""
+
+    karpenter: Literal["detect", "obeys", "no-repair"] = Field(
+        "detect",
+        description="Whether Karpenter leaves a node with karpenter.sh/do-not-repair alone. detect: by version and feature gate "
+        "of its Deployment, and no restart where they cannot be read; obeys: it is 1.15 or newer; no-repair: its gate NodeRepair "
+        "is off, as by default",
+    )
+    pause_node_group_repair: bool = Field(
+        False,
+        description="Switch EKS node auto repair off for a whole managed node group while Hotspare repairs a node of it: it has "
+        "no switch for one node. Otherwise nodes of such groups are not restarted",
+    )
+
+
 class SlurmSettings(Section):
     """Slurm, where it runs the jobs; its commands run on the head node `job.head`."""
 

@@ -20,6 +20,7 @@ from activities.settings import (
     BurnInSettings,
     EffectSettings,
     EvidenceSettings,
+    HealerSettings,
     InventorySettings,
     JobSettings,
     KubernetesSettings,
@@ -69,6 +70,7 @@ class Settings(Section):
     job: JobSettings = JobSettings()
     kubernetes: KubernetesSettings = KubernetesSettings()
     slurm: SlurmSettings = SlurmSettings()
+    healers: HealerSettings = HealerSettings()
     burn_in: BurnInSettings = BurnInSettings()
     parity: ParitySettings = ParitySettings()
     notify: NotifySettings = NotifySettings()

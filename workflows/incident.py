@@ -89,7 +89,7 @@ class Incident:
         """The node that this incident is about."""
         return self.known.node
 
-    def begin(self, node: Node, record: HostRecord, healers: Sequence[str] = (), drains: bool = False) -> None:
+    def begin(self, node: Node, record: HostRecord, healers: Sequence[str] = (), drains: bool = False, owner: str = "") -> None:
         """Start from nothing but the node and its record. A quarantine left by an earlier run for this node is ours.
 
         One that was left for a person stays so; one that a terminated or reset run left behind is taken up and gone on with.
@@ -108,7 +108,7 @@ class Incident:
             left_by_earlier=ours and bool(for_a_person),
             inherited=ours,
             drains=drains,
-            others=OtherHealers(found=list(healers), asked=names.owner_in(node.stood_back) == incident),
+            others=OtherHealers(found=list(healers), owns=owner, asked=names.owner_in(node.stood_back) == incident),
         )
         self.handled_until = record.handled_at
 
@@ -116,7 +116,7 @@ class Incident:
         """Begin a second look: nothing of the first one counts but what host memory and tags say."""
         self.rounds += 1
         self.read, self.job_resumed, self.fate, self.strike = [], None, "", False
-        self.begin(briefing.node, briefing.record, briefing.healers, briefing.drains)
+        self.begin(briefing.node, briefing.record, briefing.healers, briefing.drains, briefing.owner)
         self.tell("reported again", "something was reported while closing: looking anew")
 
     def learn(self, **changes: object) -> None:

@@ -10,6 +10,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities import names
+from activities.auto_scaling import KIND
 from activities.clients.asg_boto3 import AsgBoto3
 from activities.clients.aws_session import session_of
 from activities.clients.ec2_boto3 import Ec2Boto3
@@ -65,7 +66,8 @@ def rig(endpoint: IamEndpoint, ec2: Ec2Boto3, groups: AsgBoto3, tmp_path: Path) 
         for name, role in (("node-1", "worker"), ("node-2", "worker"), ("spare-1", "spare"), ("head", "head")):
             endpoint.launch(name, role, cluster)
         endpoint.group("gpus", ["node-1", "node-2"], cluster, standby="node-2")
-        tags = [{"Key": key, "Value": INCIDENT} for key in (names.TAG_QUARANTINE, names.TAG_STOOD_BACK)]
+        stood_back = {"Key": names.TAG_STOOD_BACK, "Value": f"{INCIDENT} {KIND}"}
+        tags = [{"Key": names.TAG_QUARANTINE, "Value": INCIDENT}, stood_back]
         endpoint.ec2.create_tags(Resources=[endpoint.instances["node-2"]], Tags=tags)
         made = Rig(ec2, groups, cluster, tmp_path)
         endpoint.permit(ROLE, policy_of("observe"))

@@ -39,9 +39,13 @@ class Spare(StrEnum):
 
 
 class OtherHealers(Message):
-    """Who else repairs the node; whether they were asked to stand back, whether they do, and why they could not be told."""
+    """Who else repairs the node; whether they were asked to stand back, whether they do, and why they could not be told.
+
+    `owns`: why nobody but the node's owner may disrupt or replace it; its jobs are still resumed.
+    """
 
     found: list[str] = []
+    owns: str = ""
     asked: bool = False
     told: bool = False
     refused: str = ""

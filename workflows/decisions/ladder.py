@@ -83,6 +83,8 @@ def _why_not(rung: Action, facts: Facts, policy: PolicySettings) -> str:
         return (
             f"not known to work on {facts.node.instance_type or 'this instance type'}; switch it on in policy.reset_capable_types"
         )
+    if facts.others.owns and (rung in DISRUPTIVE or rung is Action.REPLACE_NODE):
+        return facts.others.owns
     if rung in RESTARTS and facts.others.refused:
         return f"{' and '.join(facts.others.found)} would replace the node meanwhile: {facts.others.refused}"
     if rung not in DISRUPTIVE:
