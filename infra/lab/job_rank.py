@@ -40,11 +40,13 @@ def complete(folder: str, step: int, world: int) -> None:
 class Peers:
     """Rank 0's connections to the other ranks."""
 
-    def __init__(self, listener: socket.socket, world: int) -> None:
-        self._files: list[TextIO] = []
-        while len(self._files) < world - 1:
-            connection, _ = listener.accept()
-            self._files.append(connection.makefile("rw"))
+    def __init__(self, files: list[TextIO]) -> None:
+        self._files = files
+
+    @classmethod
+    def gather(cls, listener: socket.socket, world: int) -> "Peers":
+        """Wait until all others have come."""
+        return cls([listener.accept()[0].makefile("rw") for _ in range(world - 1)])
 
     def all(self, order: str) -> None:
         """Send an order to every rank and wait until each has done it."""
@@ -60,7 +62,7 @@ def lead(options: argparse.Namespace) -> NoReturn:
     """Rank 0: gather the others, then step after step for ever."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=options.world)
     say(f"port {listener.getsockname()[1]}")
-    peers = Peers(listener, options.world)
+    peers = Peers.gather(listener, options.world)
     step = options.start
     while True:
         time.sleep(options.step_s)

@@ -34,7 +34,8 @@ def write_ssh(folder: Path, nodes: Iterable[LabNode], *, learn: bool) -> None:
 def write_settings(
     folder: Path, options: LabOptions, ui_url: str, more: Mapping[str, Mapping[str, object]] | None = None
 ) -> Path:
-    """Write `hotspare.toml`; returns its path. The times are the lab's: a lab node boots in seconds. `more` replaces keys."""
+    """Write `hotspare.toml`; returns its path. The times are the lab's: a lab node boots in seconds. `more` replaces keys,
+    None takes one away."""
     path = folder / "hotspare.toml"
     trainctl = {
         "find": ["trainctl", "find", "--node", "{node}"],
@@ -81,7 +82,7 @@ def write_settings(
     for name, values in tables.items():
         lines.append(f"\n[{name}]\n")
         # A JSON string, number or list of strings is TOML too.
-        lines += [f"{key} = {json.dumps(value)}\n" for key, value in values.items()]
+        lines += [f"{key} = {json.dumps(value)}\n" for key, value in values.items() if value is not None]
     write_atomically(path, "".join(lines))
     token = folder / "intake.token"
     token.touch(0o600)

@@ -12,7 +12,7 @@ def main() -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     find = verbs.add_parser("find", help="the job that has a node in its node set, or null")
     find.add_argument("--node", required=True)
-    for verb, text in (("status", "how a job stands"), ("hold", "stop a job and keep it stopped")):
+    for verb, text in (("status", "how a job stands"), ("progress", "its counters"), ("hold", "stop a job and keep it stopped")):
         verbs.add_parser(verb, help=text).add_argument("job")
     resume = verbs.add_parser("resume", help="start a job from its last checkpoint, once per token")
     resume.add_argument("job")

@@ -1,0 +1,121 @@
+"""Kubernetes under the lab: a real control plane, the real controller of the job, lab nodes as Nodes, their pods as processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from infra.lab.kube.api import KubeApi
+from infra.lab.kube.control_plane import ControlPlane
+from infra.lab.kube.kube_job import KubeJob
+from infra.lab.kube.kubelet import Kubelet
+from infra.lab.kube.nodes import KubeNodes
+from infra.lab.options import LabOptions
+from infra.lab.orchestrators import LabJob, Tables
+
+if TYPE_CHECKING:
+    from infra.lab.lab import Lab
+
+USER = "hotspare"
+"""Who Hotspare is in the lab's Kubernetes."""
+
+NAMESPACE = "hotspare"
+AGENT_IMAGE = "lab/agent"
+"""Lab nodes pull no images: what a container's command names is looked for on the node."""
+
+TOLERATION_S = 15
+"""How long pods stay on a node that does not answer; 300 s is Kubernetes' default."""
+
+MANIFESTS = Path(__file__).parents[2] / "kubernetes"
+"""What Hotspare is allowed to do, as it is installed on any cluster."""
+
+
+class KubernetesCluster:
+    """Orchestrator `kubernetes`."""
+
+    job: LabJob
+
+    def __init__(self, lab: Lab, options: LabOptions) -> None:
+        self._lab, self._options = lab, options
+        self._folder = lab.folder / "kubernetes"
+        self.plane = ControlPlane(self._folder, kwok=options.kwok_nodes > 0, toleration_s=TOLERATION_S)
+        self.plane.add_user(USER)
+        self._api: KubeApi | None = None
+        self._nodes: KubeNodes | None = None
+        self._kubelet: Kubelet | None = None
+
+    async def start(self) -> None:
+        """Bring up control plane, controllers, nodes and kubelets."""
+        plane, options = self.plane, self._options
+        await plane.__aenter__()
+        self._api = api = KubeApi(plane)
+        version = str((await api.request("GET", "/version"))["gitVersion"])
+        shared = self._lab.folder / "shared"
+        shared.mkdir(parents=True, exist_ok=True)
+        self._nodes = KubeNodes(api, self._lab.nodes, version, {"/fsx": shared})
+        await self._nodes.start()
+        address = urlsplit(plane.url)
+        self._kubelet = Kubelet(api, self._nodes, (str(address.hostname), int(address.port or 443)), plane.ca_file)
+        self._kubelet.start()
+        await self._start_controllers()
+        await self._admit_hotspare()
+        if options.kwok_nodes:
+            await plane.kwok.add_nodes(options.kwok_nodes)
+        self.job = KubeJob(plane, api, self._kubelet, self._lab.nodes, shared / "train", options)
+
+    async def _start_controllers(self) -> None:
+        kind, controllers = self._options.job_kind, self.plane.controllers
+        if kind in ("JobSet", "TrainJob"):
+            await controllers.start_jobset()
+        if kind == "TrainJob":
+            await controllers.start_trainer()
+        if kind == "PyTorchJob":
+            await controllers.start_training_operator()
+
+    async def _admit_hotspare(self) -> None:
+        """Give Hotspare its namespace and permissions."""
+        await self.plane.apply(f'{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}')
+        await self.plane.kubectl("create", "clusterrolebinding", USER, "--clusterrole=cluster-admin", f"--user={USER}")
+
+    async def close(self) -> None:
+        """Take down what was started, in the opposite order."""
+        if hasattr(self, "job"):
+            await self.job.close()
+        for part in (self._kubelet, self._nodes, self._api):
+            if part is not None:
+                await part.close()
+        await self.plane.stop()
+
+    def settings(self) -> Tables:
+        """Tables of `hotspare.toml` that differ from those of the command launcher; the times are the lab's."""
+        own_commands = dict.fromkeys(("find", "status", "hold", "resume"))
+        access: dict[str, object] = {"kind": self._options.access}
+        if self._options.access == "agent":
+            access |= {"agent_image": AGENT_IMAGE, "agent_start_s": 20.0}
+        return {
+            "job": {
+                "adapter": "kubernetes",
+                **own_commands,
+                "progress": ["trainctl", "progress", "{job}"],
+                "poll_s": 0.5,
+                "controller_deadline_s": 120.0,
+            },
+            "kubernetes": {
+                "source": "kubeconfig",
+                "kubeconfig": str(self.plane.kubeconfig(USER)),
+                "namespace": NAMESPACE,
+                "drain_deadline_s": 60.0,
+                "drain_poll_s": 0.5,
+                "ready_deadline_s": 60.0,
+            },
+            "access": access,
+        }
+
+    def environment(self) -> dict[str, str]:
+        """KUBECONFIG of the administrator, for kubectl."""
+        return {"KUBECONFIG": str(self.plane.kubeconfig())}
+
+    def describe(self) -> dict[str, Any]:
+        """What `hotspare lab status` shows."""
+        return {"url": self.plane.url, "kubeconfig": str(self.plane.kubeconfig()), "job_kind": self._options.job_kind}
