@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from activities.clients.host_key_trust import HostKeyTrust
     from activities.settings import AwsSettings
+    from activities.slurm import Slurm
 
 Activity = Callable[..., Any]
 
@@ -215,6 +216,10 @@ class Wiring:
     def _job_adapter(self) -> JobAdapter:
         if self._settings.job.adapter == "none":
             return NoJobAdapter()
+        if self._settings.job.adapter == "slurm":
+            from activities.jobs.slurm import SlurmJobs
+
+            return SlurmJobs(self._slurm, self._settings.job, self._settings.slurm)
         return CommandJobAdapter(lambda: self._access_to_alias(self._settings.job.head), self._settings.job)
 
     @cached_property
@@ -230,7 +235,18 @@ class Wiring:
         settings = self._settings
         if not settings.job.head:
             return None
+        if settings.job.adapter == "slurm":
+            from activities.slurm_marks import SlurmMarks
+
+            return SlurmMarks(self._slurm, settings.slurm)
         return HeadFileMarks(settings.job.head, self.access_to, self.inventory, settings.access.sudo)
+
+    @cached_property
+    def _slurm(self) -> Slurm:
+        from activities.slurm import Slurm
+
+        head = self._settings.job.head
+        return Slurm(lambda: self._access_to_alias(head), self.inventory, self._settings.slurm, self._settings.name)
 
     def _access_to_alias(self, alias: str) -> NodeAccess:
         return self.access_to(self.inventory.resolve(self._settings.name, alias))

@@ -1,0 +1,197 @@
+"""The job adapter `slurm`: requeue in held state, burn in, and release onto an explicit node list. See docs/slurm.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from activities.clock import Clock, SystemClock
+from activities.errors import BadInput, CapabilityMissing, CommandFailed, HotspareError, PreconditionFailed
+from activities.inventory import Node
+from activities.jobs.command import fill
+from activities.jobs.protocol import JobState, JobStatus, RestartedBy
+from activities.jobs.slurm_jobs import SlurmJob, newest_first, remember
+from activities.settings import JobSettings, SlurmSettings
+from activities.slurm import NodeNames, Slurm
+
+POLL_S = 0.5
+"""Seconds between looks at a job that is to stop. Hotspare default."""
+
+
+class SlurmJobs:
+    """Batch jobs of one Slurm. A job is called by its id, which a requeue keeps.
+
+    Hotspare restarts these jobs itself (`restarted_by`), although Slurm can: it requeues a job when a node dies, never when ranks
+    fail, and then onto nodes that nobody tested. Record 0006 in docs/decisions has the reasons.
+    """
+
+    def __init__(self, slurm: Slurm, job: JobSettings, settings: SlurmSettings, clock: Clock | None = None) -> None:
+        self._slurm = slurm
+        self._job = job
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._ran_on: dict[str, str] = {}
+
+    def find_on(self, node: Node) -> JobStatus | None:
+        names = self._slurm.names()
+        there = names.slurm(node)
+        if there is None:
+            return None
+        for job in newest_first(self._jobs()):
+            if job.counts and there.name in self._node_set(job):
+                return self._status(job, names)
+        return None
+
+    def status(self, job: str) -> JobStatus:
+        return self._status(self._look(job), self._slurm.names())
+
+    def hold(self, job: str, reason: str) -> JobStatus:
+        found = self._look(job)
+        if not found.held:
+            self._refuse_what_cannot_come_back(found)
+            record = {**found.record, "nodes": self._node_set(found), "held": " ".join(reason.split())[:200]}
+            self._slurm.change("update", f"jobid={job}", remember(found, record))
+            self._stop(found)
+        return self._await_stop(job)
+
+    def resume(self, job: str, nodes: list[str], token: str) -> None:
+        found = self._look(job)
+        if found.record.get("token") == token and not (found.held and found.restarts == found.record.get("restarts")):
+            return
+        if not found.held:
+            raise PreconditionFailed(f"job {job} is {found.state}; it is released onto named nodes only where it is held")
+        names = self._slurm.names()
+        wanted = [names.slurm_name(name) for name in nodes]
+        if not wanted or len(set(wanted)) != len(wanted):
+            raise BadInput(f"job {job}: a node list names each node once: {nodes}")
+        excluded = self._excluded(found, wanted)
+        record = {
+            "token": token,
+            "restarts": found.restarts,
+            "nodes": wanted,
+            "excluded": sorted(excluded - self._of_the_user(found)),
+        }
+        size = [] if found.node_count == len(wanted) else [f"NumNodes={len(wanted)}"]
+        self._slurm.change(
+            "update",
+            f"jobid={job}",
+            f"ReqNodeList={','.join(wanted)}",
+            f"ExcNodeList={','.join(sorted(excluded))}",
+            *size,
+            remember(found, record),
+        )
+        self._slurm.change("release", job)
+        # A requeued job may not begin for two minutes (slurmctld's own delay); it has waited long enough.
+        self._slurm.change("update", f"jobid={job}", "StartTime=now")
+
+    def supply(self, job: str, node: Node) -> None:
+        raise CapabilityMissing(f"job {job}: it is released onto a node list that names every node, so none is supplied")
+
+    def leave(self, job: str, node: Node) -> None:
+        raise CapabilityMissing(f"job {job}: Slurm stops a job as a whole; only a hold moves it off a node")
+
+    def _stop(self, found: SlurmJob) -> None:
+        """Keep a waiting job from starting; requeue any other in held state. One that waits meanwhile is held."""
+        if not found.pending:
+            try:
+                self._slurm.change("requeuehold", found.id)
+                return
+            except CommandFailed as error:
+                if "pending" not in str(error).lower():
+                    raise
+        self._slurm.change("hold", found.id)
+
+    def _await_stop(self, job: str) -> JobStatus:
+        until = self._clock.now() + self._settings.hold_deadline_s
+        while True:
+            found = self._look(job)
+            steps = self._slurm.steps(job)
+            if found.held and not steps:
+                return self._status(found, self._slurm.names())
+            if self._clock.now() >= until:
+                left = f", steps {', '.join(steps)}" if steps else ""
+                raise CommandFailed(
+                    f"job {job} is still {found.state}{left} {self._settings.hold_deadline_s:g} s after it was requeued; look at "
+                    f"the epilog and at nodes in COMPLETING: scontrol show job {job}"
+                )
+            self._clock.wait(POLL_S)
+
+    def _refuse_what_cannot_come_back(self, found: SlurmJob) -> None:
+        if not found.batch:
+            raise CapabilityMissing(
+                f"job {found.id} is no batch job (salloc or srun): Slurm cannot requeue it; submit it with sbatch"
+            )
+        if not found.requeue and not found.pending:
+            raise CapabilityMissing(
+                f"job {found.id} was submitted with --no-requeue, so it is not stopped: it would not come back. If it may be "
+                f"requeued: scontrol update jobid={found.id} Requeue=1"
+            )
+
+    def _excluded(self, found: SlurmJob, wanted: list[str]) -> set[str]:
+        """The job's own exclusions, and the nodes that it leaves. PreconditionFailed where its owner excludes a wanted one."""
+        own = self._of_the_user(found)
+        if clash := own & set(wanted):
+            raise PreconditionFailed(f"job {found.id}: its owner excludes {', '.join(sorted(clash))} (ExcNodeList)")
+        return own | (set(self._node_set(found)) - set(wanted))
+
+    def _of_the_user(self, found: SlurmJob) -> set[str]:
+        return set(self._slurm.expand(found.excluded)) - set(found.record.get("excluded", []))
+
+    def _jobs(self) -> list[SlurmJob]:
+        jobs = [SlurmJob(row) for row in self._slurm.jobs()]
+        for job in jobs:
+            if job.nodes:
+                self._ran_on[job.id] = job.nodes
+        for gone in set(self._ran_on) - {job.id for job in jobs}:
+            del self._ran_on[gone]
+        return jobs
+
+    def _look(self, job: str) -> SlurmJob:
+        for found in self._jobs():
+            if found.id == job:
+                return found
+        raise PreconditionFailed(
+            f"Slurm has no job {job} any more: an ended job is forgotten after MinJobAge (300 s); submit it again"
+        )
+
+    def _node_set(self, job: SlurmJob) -> list[str]:
+        """Where ranks run, are bound to start or ran: Slurm forgets the last for a requeued job, so hold wrote it down."""
+        if job.nodes or job.required:
+            return self._slurm.expand(job.nodes or job.required)
+        noted = job.record.get("nodes", [])
+        return list(noted) if noted else self._slurm.expand(self._ran_on.get(job.id, ""))
+
+    def _status(self, job: SlurmJob, names: NodeNames) -> JobStatus:
+        nodes = [names.inventory_name(name) for name in self._node_set(job)]
+        state = job.job_state
+        step, checkpoint, pace = self._progress(job.id)
+        return JobStatus(
+            job=job.id,
+            state=state,
+            nodes=nodes,
+            ranks_on=nodes if state is JobState.RUNNING else [],
+            step=step,
+            checkpoint_step=checkpoint,
+            seconds_per_step=pace,
+            run_token=job.run_token,
+            restarted_by=RestartedBy.HOTSPARE,
+            waits_for=job.waits_for,
+            warnings=job.warnings(shows_progress=bool(self._job.progress)),
+        )
+
+    def _progress(self, job: str) -> tuple[int | None, int | None, float | None]:
+        """What the command `job.progress` tells; a job whose progress cannot be told is not a job that stands still."""
+        if not self._job.progress:
+            return None, None, None
+        command = [fill(part, {"job": job}) for part in self._job.progress]
+        try:
+            told = json.loads(self._slurm.on_head(command, self._job.command_deadline_s))
+            return _of(told, "step", int), _of(told, "checkpoint_step", int), _of(told, "seconds_per_step", float)
+        except (HotspareError, ValueError, TypeError, AttributeError):
+            return None, None, None
+
+
+def _of(told: dict[str, Any], key: str, kind: Callable[[Any], Any]) -> Any:
+    value = told.get(key)
+    return None if value is None else kind(value)
