@@ -12,7 +12,7 @@ from activities.message import Message
 
 
 class DrainNode(Message):
-    """Move the pods off a node that `incident` has quarantined."""
+    """Move the pods off a node that `incident` has quarantined. `deadline_s`: kubernetes.drain_deadline_s where not given."""
 
     node: Node
     incident: str
@@ -21,7 +21,8 @@ class DrainNode(Message):
 
 
 class Drained(Message):
-    """What left the node and what stays there."""
+    """What came of a drain: in words; `left` are pods that stay on purpose (of DaemonSets, static ones), `blocked` those that
+    could not be moved and why. Each is named namespace/pod."""
 
     said: str
     left: list[str] = []
@@ -31,7 +32,20 @@ class Drained(Message):
 class Drainer(Protocol):
     """Moves pods off nodes."""
 
-    def drain(self, request: DrainNode) -> Drained: ...
+    def drain(self, request: DrainNode) -> Drained:
+        """Return when no pod that can be moved is left, heartbeating meanwhile.
+
+        Raises PreconditionFailed without the incident's own quarantine, DeadlinePassed with the pods that are left and what holds
+        them. Doing it again is harmless; a cancelled drain leaves the quarantine as it is.
+        """
+        ...
+
+
+class NoDrainer:
+    """For a cluster without an orchestrator that places pods."""
+
+    def drain(self, request: DrainNode) -> Drained:
+        return Drained(said=f"nothing to drain on {request.node.name}: no Kubernetes is configured (kubernetes.source)")
 
 
 class DrainActivities:

@@ -54,7 +54,7 @@ class LiftQuarantine(Message):
 
 
 class QuarantineState(Message):
-    """Who holds the node out, empty if nobody; and since when where known."""
+    """Who holds the node out, empty if nobody; and since when where known. Without an owner `reason` says who else does."""
 
     owner: str = ""
     reason: str = ""
@@ -83,10 +83,10 @@ class LauncherMarks(Protocol):
         """Keep new work off the node, evicting nothing. A mark that is there already stays as it is, whoever wrote it."""
         ...
 
-    def remove(self, node: Node) -> None:
+    def remove(self, node: Node) -> str | None:
         """Let work onto the node again where the mark is ours; nothing where there is none.
 
-        Raises TransientError while the launcher would not use the node anyway (not Ready, GPUs not allocatable).
+        Returns who else keeps work off the node still, where that is known to have come in addition. Raises TransientError while the launcher would not use the node anyway (not Ready, GPUs not allocatable).
         """
         ...
 
@@ -209,9 +209,9 @@ class QuarantineMarks:
         if self._launcher:
             self._launcher.write(node, mark)
 
-    def remove_mark(self, node: Node) -> None:
-        if self._launcher:
-            self._launcher.remove(node)
+    def remove_mark(self, node: Node) -> str:
+        """Remove the launcher's mark; returns who else keeps work off the node still, empty if nobody is known to."""
+        return (self._launcher.remove(node) or "") if self._launcher else ""
 
 
 class QuarantineActivities:
@@ -240,10 +240,10 @@ class QuarantineActivities:
         with as_application_error():
             self._refuse_others(request.node, request.incident)
             refuse_if_late()
-            self._marks.remove_mark(request.node)
+            left = self._marks.remove_mark(request.node)
             if self._marks.tag(request.node):
                 self._marks.remove_tag(request.node)
-            return QuarantineState()
+            return QuarantineState(reason=left)
 
     def _refuse_others(self, node: Node, incident: str) -> Mark | None:
         mark, tag = self._marks.mark(node), self._marks.tag(node)
