@@ -12,7 +12,8 @@ from activities.clock import Clock, SystemClock, beat
 from activities.effects import refuse_if_late
 from activities.errors import FinalError, NotOurs, PreconditionFailed, ProviderBusy
 from activities.inventory import Node
-from activities.kubernetes import NODE, KubernetesApi, Object, annotations_of, instance_id_of
+from activities.kubernetes import NODE, KubernetesApi, Object, annotations_of
+from activities.kubernetes_nodes import KubernetesNodes, ec2_id
 from activities.stood_back import StoodBack
 
 CACHE_S = 10.0
@@ -23,31 +24,27 @@ TRIES = 5
 
 
 class NodeObjects:
-    """Finds the Node object of a node, by the instance in its provider id, else by its name."""
+    """The Node objects of nodes: from a list that is used for a while, or as they are now."""
 
     def __init__(self, api: KubernetesApi, clock: Clock | None = None) -> None:
-        self._api = api
         self._clock = clock or SystemClock()
+        self._nodes = KubernetesNodes(api, self._clock)
         self._lock = threading.Lock()
         self._read_at: float | None = None
-        self._items: list[Object] = []
+        self._items: dict[str, Object] = {}
 
-    def seen(self, node: Node, *, anew: bool = False) -> Object | None:
+    def seen(self, node: Node) -> Object | None:
         """Return the object from a list that is some seconds old at most. Raises NodeUnreachable when the API does not answer."""
         with self._lock:
             now = self._clock.now()
-            if anew or self._read_at is None or not 0 <= now - self._read_at < CACHE_S:
-                self._items = self._api.list(NODE)
+            if self._read_at is None or not 0 <= now - self._read_at < CACHE_S:
+                self._items = {ec2_id(item): item for item in self._nodes.all()}
                 self._read_at = now
-            items = self._items
-        by_id = [item for item in items if instance_id_of(item) == node.instance_id]
-        by_name = [item for item in items if item["metadata"]["name"] == node.name and not instance_id_of(item)]
-        return next(iter([*by_id, *by_name]), None)
+            return self._items.get(node.instance_id)
 
     def fresh(self, node: Node) -> Object | None:
         """Return the object as it is now."""
-        seen = self.seen(node) or self.seen(node, anew=True)
-        return self._api.get(NODE, seen["metadata"]["name"]) if seen else None
+        return self._nodes.find(node)
 
 
 @dataclass(frozen=True)
