@@ -72,7 +72,7 @@ class PodFiles:
         self._api, self._node, self._pod = api, node, pod
         self._address, self._ca_file = address, ca_file
         self.namespace = str(pod["metadata"]["namespace"])
-        self.folder = node.root / "var/lib/kubelet/pods" / pod["metadata"]["uid"]
+        self.folder: Path = node.root / "var/lib/kubelet/pods" / str(pod["metadata"]["uid"])
 
     async def mounts(self, container: Object) -> Mounts:
         """Fill the volumes that a container mounts. CannotStart where a Secret or ConfigMap is missing."""
@@ -80,14 +80,14 @@ class PodFiles:
         found = Mounts()
         for mount in container.get("volumeMounts") or []:
             folder = await self._folder_of(volumes[mount["name"]])
-            folder = folder / mount["subPath"] if mount.get("subPath") else folder
+            folder = folder / str(mount["subPath"]) if mount.get("subPath") else folder
             found.folders[mount["mountPath"].rstrip("/") or "/"] = str(folder)
         return found
 
     async def _folder_of(self, volume: Object) -> Path:
         if "hostPath" in volume:
-            return self._node.root / volume["hostPath"]["path"].strip("/")
-        folder = self.folder / "volumes" / volume["name"]
+            return self._node.root / str(volume["hostPath"]["path"]).strip("/")
+        folder = self.folder / "volumes" / str(volume["name"])
         folder.mkdir(parents=True, exist_ok=True)
         sources = (volume.get("projected") or {}).get("sources") or []
         for kind in ("configMap", "secret", "downwardAPI"):

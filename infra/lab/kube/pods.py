@@ -102,7 +102,6 @@ class PodRun:
         self._vanished = True
         self._changes.notify()
 
-    @property
     def _leaving(self) -> bool:
         return self._vanished or bool(self.pod["metadata"].get("deletionTimestamp"))
 
@@ -120,7 +119,7 @@ class PodRun:
         """Run the pod to its end, and wait until it is gone from the API."""
         life = asyncio.ensure_future(self._run())
         try:
-            await self._until(lambda: self._leaving)
+            await self._until(self._leaving)
             await self._answering()
             if not self._vanished:
                 await self._end_with_grace()
@@ -134,7 +133,7 @@ class PodRun:
 
     async def _run(self) -> None:
         await self._answering()
-        if (self.pod.get("status") or {}).get("phase") in ("Succeeded", "Failed") or self._leaving:
+        if (self.pod.get("status") or {}).get("phase") in ("Succeeded", "Failed") or self._leaving():
             return
         if refusal := self._refusal():
             self._phase, self._why = "Failed", refusal
@@ -142,11 +141,11 @@ class PodRun:
             return
         for container in self._first:
             await self._run_container(container)
-            if self._leaving or container.exit_code:
+            if self._leaving() or container.exit_code:
                 break
-        if not self._leaving and not any(one.exit_code for one in self._first):
+        if not self._leaving() and not any(one.exit_code for one in self._first):
             await asyncio.gather(*(self._run_container(one) for one in self._containers))
-        if not self._leaving:
+        if not self._leaving():
             codes = [one.exit_code for one in (*self._first, *self._containers)]
             self._phase = "Succeeded" if all(code == 0 for code in codes) else "Failed"
             await self._tell()
@@ -164,19 +163,19 @@ class PodRun:
         """Run a container as often as the pod's restart policy wants it."""
         again = "OnFailure" if container in self._first and self._policy == "Always" else self._policy
         wait_s = _BACK_OFF_S
-        while not self._leaving:
+        while not self._leaving():
             await self._run_once(container)
             if self._vanished:
                 return
             await self._tell()
-            if self._leaving or again == "Never" or (again == "OnFailure" and container.exit_code == 0):
+            if again == "Never" or self._leaving() or (again == "OnFailure" and container.exit_code == 0):
                 return
             container.last_state = container.state
             container.state = {
                 "waiting": {"reason": "CrashLoopBackOff", "message": f"back-off {wait_s:.0f}s restarting {container.name}"}
             }
             await self._tell()
-            await self._until(lambda: self._leaving, wait_s)
+            await self._until(self._leaving, wait_s)
             wait_s = min(2 * wait_s, _BACK_OFF_MOST_S)
             await self._answering()
             container.restarts += 1
@@ -215,7 +214,7 @@ class PodRun:
         environment = await self._files.environment(container.spec, mounts)
         command = command_of(container.spec, environment, mounts)
         await self._answering()
-        if self._leaving:
+        if self._leaving():
             raise CannotStart("the pod was deleted before it was started")
         with self._log(container).open("ab") as log:
             streams = {"stdout": log.fileno(), "stderr": log.fileno()}
