@@ -27,7 +27,7 @@ class AwsRole(Section):
     external_id: str = Field("", description="External id that the role's trust policy asks for")
 
 
-CredentialRole = Literal["control", "aws", "ssh", "notify", "watcher", "intake", "observe"]
+CredentialRole = Literal["control", "aws", "k8s", "ssh", "notify", "watcher", "intake", "observe"]
 
 
 class AwsSettings(Section):

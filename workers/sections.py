@@ -63,6 +63,7 @@ class WorkerSettings(Section):
     aws_threads: int = Field(
         16, ge=1, description="Threads of queue hotspare-aws. Hotspare default: below EC2's bucket of mutating calls"
     )
+    k8s_threads: int = Field(16, ge=1, description="Threads of queue hotspare-k8s: most drains at once. Hotspare default")
     ssh_threads: int = Field(
         32, ge=1, description="Threads of queue hotspare-ssh. Hotspare default: most incidents worked on at once"
     )

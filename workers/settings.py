@@ -174,6 +174,7 @@ def _check_names(settings: Settings) -> list[str]:
     if settings.job.adapter == "command":
         needed = ("head", "find", "status", "hold", "resume")
         mistakes += [f'job.{key}: needed for job.adapter = "command"' for key in needed if not getattr(settings.job, key)]
+    mistakes += _needs_kubernetes(settings)
     try:
         read_thresholds(json.dumps(settings.checks.thresholds))
     except BadThreshold as error:
@@ -184,6 +185,18 @@ def _check_names(settings: Settings) -> list[str]:
         mistakes.append(f"checks.overrides: {error}")
     if settings.watcher.reconnect_max_s < settings.watcher.reconnect_min_s:
         mistakes.append("watcher.reconnect_max_s: below watcher.reconnect_min_s")
+    return mistakes
+
+
+def _needs_kubernetes(settings: Settings) -> list[str]:
+    users = {
+        'job.adapter = "kubernetes"': settings.job.adapter == "kubernetes",
+        'access.kind = "agent"': settings.access.kind == "agent",
+    }
+    without = settings.kubernetes.source == "none"
+    mistakes = [f"kubernetes.source: needed for {user}" for user, used in users.items() if used and without]
+    if settings.kubernetes.source == "eks" and not settings.kubernetes.eks_cluster:
+        mistakes.append('kubernetes.eks_cluster: needed for kubernetes.source = "eks"')
     return mistakes
 
 

@@ -20,7 +20,9 @@ from activities.active_tests import ActiveTestGate
 from activities.auto_scaling import AutoScalingHealers
 from activities.briefing import BriefingActivities
 from activities.burn_in import BurnInActivities, BurnInLauncher
+from activities.draining import DrainActivities, Drainer, NoDrainer
 from activities.ec2 import Ec2Activities, Ec2Client
+from activities.errors import CapabilityMissing
 from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
 from activities.evidence_store import EvidenceStore
 from activities.healers import HealerActivities, Healers
@@ -31,6 +33,7 @@ from activities.jobs.activities import JobActivities
 from activities.jobs.command import CommandJobAdapter
 from activities.jobs.none import NoJobAdapter
 from activities.jobs.protocol import JobAdapter
+from activities.kubernetes import KubernetesApi
 from activities.node import NodeActivities
 from activities.node_access import AccessTo, NodeAccess
 from activities.notify import Notifier, NotifyActivities
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from boto3.session import Session
 
     from activities.clients.host_key_trust import HostKeyTrust
+    from activities.kubernetes_nodes import KubernetesNodes
     from activities.settings import AwsSettings
     from activities.slurm import Slurm
 
@@ -56,6 +60,7 @@ Activity = Callable[..., Any]
 ROLE_OF_QUEUE = {
     names.QUEUE_WORKFLOWS: "control",
     names.QUEUE_AWS: "aws",
+    names.QUEUE_K8S: "k8s",
     names.QUEUE_SSH: "ssh",
     names.QUEUE_SSH_SLOW: "ssh",
     names.QUEUE_NOTIFY: "notify",
@@ -233,6 +238,10 @@ class Wiring:
     def _launcher_marks(self) -> LauncherMarks | None:
         """What keeps the job launcher off a node."""
         settings = self._settings
+        if settings.kubernetes.source != "none":
+            from activities.kubernetes_marks import KubernetesMarks
+
+            return KubernetesMarks(self.kubernetes_nodes, self.inventory, settings.kubernetes.gpu_resource)
         if not settings.job.head:
             return None
         if settings.job.adapter == "slurm":
@@ -247,6 +256,40 @@ class Wiring:
 
         head = self._settings.job.head
         return Slurm(lambda: self._access_to_alias(head), self.inventory, self._settings.slurm, self._settings.name)
+
+    @cached_property
+    def kubernetes(self) -> KubernetesApi | None:
+        """The cluster's Kubernetes, None where it has none. It is reached with the first request."""
+        settings = self._settings.kubernetes
+        if settings.source == "none":
+            return None
+        try:
+            from activities.clients.kubernetes_connection import connect
+        except ModuleNotFoundError as error:
+            raise CapabilityMissing(f"kubernetes.source needs {error.name}: pip install 'hotspare[kubernetes]'") from error
+
+        role = credentials_of(self._settings, self._role)
+        client = connect(settings, self._settings.aws, lambda: aws_session(self._settings.aws, role))
+        self._closing.callback(client.close)
+        return client
+
+    @cached_property
+    def kubernetes_nodes(self) -> KubernetesNodes:
+        """Which Kubernetes Node each instance is. Raises CapabilityMissing where there is no Kubernetes."""
+        from activities.kubernetes_nodes import KubernetesNodes
+
+        if self.kubernetes is None:
+            raise CapabilityMissing('this needs Kubernetes, and kubernetes.source is "none"')
+        return KubernetesNodes(self.kubernetes)
+
+    @cached_property
+    def _drainer(self) -> Drainer:
+        """What moves pods off a node."""
+        if self.kubernetes is None:
+            return NoDrainer()
+        from activities.kubernetes_drain import KubernetesDrainer
+
+        return KubernetesDrainer(self.kubernetes, self.kubernetes_nodes, self._settings.kubernetes)
 
     def _access_to_alias(self, alias: str) -> NodeAccess:
         return self.access_to(self.inventory.resolve(self._settings.name, alias))
@@ -283,7 +326,7 @@ class Wiring:
         ec2 = Ec2Activities(self.ec2, self.access_to, self.memory, settings.effects)
         jobs = JobActivities(self._job_adapter, self.inventory, marks, settings.job)
         look_ups = [InventoryActivities(self.inventory), HostMemoryActivities(self.memory)]
-        look_ups.append(BriefingActivities(self.inventory, self.memory, self.healers))
+        look_ups.append(BriefingActivities(self.inventory, self.memory, self.healers, self.kubernetes is not None))
         look_ups.append(HealerActivities(self.healers))
         look_ups.append(ParityActivities(self.parity, self.inventory, self.memory))
         reconcile = ReconcileActivities(self.ec2, self.inventory, marks, self.memory, self._job_adapter)
@@ -291,6 +334,7 @@ class Wiring:
         holders: dict[str, list[object]] = {
             names.QUEUE_WORKFLOWS: [decide, IncidentActivities(self.gateway)],
             names.QUEUE_AWS: [*look_ups, ec2, self.node_activities],
+            names.QUEUE_K8S: [DrainActivities(self._drainer)],
             names.QUEUE_SSH: [self.node_activities, QuarantineActivities(marks), jobs, reconcile],
             names.QUEUE_SSH_SLOW: [self.node_activities, EvidenceActivities(self.evidence), ec2, jobs, burn_in],
             names.QUEUE_NOTIFY: [NotifyActivities(self.notifier)],

@@ -36,6 +36,7 @@ class Role(StrEnum):
 
     CONTROL = "control"
     AWS = "aws"
+    K8S = "k8s"
     SSH = "ssh"
     NOTIFY = "notify"
 
@@ -43,6 +44,7 @@ class Role(StrEnum):
 QUEUES: dict[Role, tuple[str, ...]] = {
     Role.CONTROL: (names.QUEUE_WORKFLOWS,),
     Role.AWS: (names.QUEUE_AWS,),
+    Role.K8S: (names.QUEUE_K8S,),
     Role.SSH: (names.QUEUE_SSH, names.QUEUE_SSH_SLOW),
     Role.NOTIFY: (names.QUEUE_NOTIFY,),
 }
@@ -101,6 +103,7 @@ def threads_of(settings: WorkerSettings, queue: str) -> int:
     return {
         names.QUEUE_WORKFLOWS: settings.control_threads,
         names.QUEUE_AWS: settings.aws_threads,
+        names.QUEUE_K8S: settings.k8s_threads,
         names.QUEUE_SSH: settings.ssh_threads,
         names.QUEUE_SSH_SLOW: settings.ssh_slow_threads,
         names.QUEUE_NOTIFY: settings.notify_threads,

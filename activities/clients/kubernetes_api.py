@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kubernetes.client import ApiClient
@@ -30,7 +30,8 @@ _SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
 class KubernetesClient:
     """`KubernetesApi` on a real API server. Every request has a time limit; none that changes something is sent twice."""
 
-    def __init__(self, api: ApiClient, timeout_s: float) -> None:
+    def __init__(self, api: ApiClient | Callable[[], ApiClient], timeout_s: float) -> None:
+        """`api` may be a function that opens it at the first request, and again after one that failed."""
         self._http = KubernetesHttp(api, timeout_s)
 
     def close(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -71,9 +72,17 @@ class Refused(Exception):
 class KubernetesHttp:
     """Sends requests through the official client's connection pool and credentials."""
 
-    def __init__(self, api: ApiClient, timeout_s: float) -> None:
-        self._api = api
+    def __init__(self, api: ApiClient | Callable[[], ApiClient], timeout_s: float) -> None:
+        self._opened, self._open_api = (api, None) if isinstance(api, ApiClient) else (None, api)
         self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+
+    @property
+    def _api(self) -> ApiClient:
+        with self._lock:
+            if self._opened is None and self._open_api is not None:
+                self._opened = self._open_api()
+            return self._opened
 
     @property
     def host(self) -> str:
@@ -82,7 +91,8 @@ class KubernetesHttp:
 
     def close(self) -> None:
         """Close all connections."""
-        self._api.rest_client.pool_manager.clear()
+        if self._opened is not None:
+            self._opened.rest_client.pool_manager.clear()
 
     def get(self, path: str, query: Mapping[str, object] | None = None) -> Any:
         """Read; once more where the connection broke, as one that the server has closed meanwhile does."""
