@@ -20,9 +20,9 @@ from activities.ec2 import DisruptNode, InspectInstance, TagNode
 from activities.errors import AccessRefused
 from activities.evidence_bundle import unpack
 from activities.healers import ReleaseHealers, StandBack
-from activities.inventory import Inventory, ListNodes, Node, ResolveNode
-from activities.jobs.activities import AwaitProgress, AwaitRank, FindJob, HoldJob, ResumeJob
-from activities.jobs.protocol import JobStatus
+from activities.inventory import FindPartners, Inventory, ListNodes, Node, ResolveNode
+from activities.jobs.activities import AwaitController, AwaitProgress, AwaitRank, FindJob, HoldJob, LookAtJob, ResumeJob
+from activities.jobs.protocol import JobStatus, RestartedBy
 from activities.node import DeepTest
 from activities.node_messages import CollectEvidence
 from activities.parity import CompareFleet
@@ -57,6 +57,12 @@ class HeadJob:
     def resume(self, job: str, nodes: list[str], token: str) -> None:
         self._find_head()
         self._job.resume(job, nodes, token)
+
+    def supply(self, job: str, node: Node) -> None:
+        self._job.supply(job, node)
+
+    def leave(self, job: str, node: Node) -> None:
+        self._job.leave(job, node)
 
 
 class Rig:
@@ -173,6 +179,22 @@ def find_job(rig: Rig) -> None:
     assert rig.run("find_job", FindJob(cluster=rig.cluster, node=rig.node("node-1"))).status.job == "train"
 
 
+def look_at_job(rig: Rig) -> None:
+    assert rig.run("look_at_job", LookAtJob(job="train")).job == "train"
+
+
+def await_controller(rig: Rig) -> None:
+    rig.job.restarted_by = RestartedBy.CONTROLLER
+    ask = AwaitController(job="train", supply=["spare-1"], beyond_step=0, deadline_s=600.0)
+    rig.run("await_controller", ask)
+    assert rig.job.supplied == ["spare-1"]
+
+
+def find_partners(rig: Rig) -> None:
+    found = rig.run("find_partners", FindPartners(cluster=rig.cluster, node=rig.node("node-1")))
+    assert [node.name for node in found.nodes] == ["spare-1"]
+
+
 def hold_job(rig: Rig) -> None:
     rig.run("hold_job", HoldJob(job="train", reason="XID 79"))
 
@@ -230,6 +252,9 @@ CASES: dict[str, Callable[[Rig], None]] = {
             deep_test,
             group_test,
             find_job,
+            look_at_job,
+            await_controller,
+            find_partners,
             hold_job,
             resume_job,
             await_progress,
