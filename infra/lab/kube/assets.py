@@ -25,13 +25,26 @@ def binary(name: str) -> Path:
     KUBEBUILDER_ASSETS is the variable that envtest (sigs.k8s.io/controller-runtime) reads, so assets that are there for other
     projects are used here as well; what that folder lacks is looked for in our own.
     """
-    told = os.environ.get("KUBEBUILDER_ASSETS")
-    folders = [*([Path(told)] if told else []), cache_folder() / "bin"]
+    folders = [*_told(), cache_folder() / "bin"]
     for folder in folders:
         found = shutil.which(name, path=str(folder))
         if found:
             return Path(found)
-    raise AssetsMissing(f"no {name} in {' or '.join(str(folder) for folder in folders)}: run make kube-assets")
+    raise AssetsMissing(f"no {name} in {' or '.join(map(str, folders))}: run make kube-assets")
+
+
+def manifests(name: str) -> Path:
+    """Return the folder with the manifests of a controller: `crds/`, `webhooks.yaml`. AssetsMissing says how to get it."""
+    folders = [folder / "manifests" / name for folder in (*_told(), cache_folder())]
+    for folder in folders:
+        if folder.is_dir():
+            return folder
+    raise AssetsMissing(f"no manifests of {name} in {' or '.join(map(str, folders))}: run make kube-assets")
+
+
+def _told() -> list[Path]:
+    told = os.environ.get("KUBEBUILDER_ASSETS")
+    return [Path(told)] if told else []
 
 
 def missing(*names: str) -> list[str]:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 READY_DEADLINE_S = 120.0
@@ -73,8 +73,8 @@ class Components:
         self._running: list[Component] = []
         self._guard: asyncio.subprocess.Process | None = None
 
-    async def start(self, name: str, command: Sequence[str | Path]) -> Component:
-        """Start a process; its output is appended to `<name>.log`. It sees nothing of this process's environment but the PATH."""
+    async def start(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> Component:
+        """Start a process; its output is appended to `<name>.log`. It sees `environment` and the PATH, and no more of ours."""
         log = self._folder / f"{name}.log"
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
@@ -83,7 +83,7 @@ class Components:
                 stdout=output,
                 stderr=output,
                 cwd=self._folder,
-                env={"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self._folder)},
+                env={"PATH": os.environ.get("PATH", os.defpath), "HOME": str(self._folder)} | dict(environment or {}),
                 start_new_session=True,
             )
         component = Component(name, process, log)
@@ -116,6 +116,15 @@ class Components:
         pids = " ".join(str(component.pid) for component in self._running)
         self._guard.stdin.write(f"{pids}\n".encode())
         await self._guard.stdin.drain()
+
+
+async def wait_for(what: str, ready: Callable[[], Awaitable[bool]], deadline_s: float = READY_DEADLINE_S) -> None:
+    """Wait until `ready` says so. ComponentFailed names `what` was waited for in vain."""
+    deadline = asyncio.get_running_loop().time() + deadline_s
+    while not await ready():
+        if asyncio.get_running_loop().time() > deadline:
+            raise ComponentFailed(f"{what}: not ready in {deadline_s:.0f} s")
+        await asyncio.sleep(_POLL_S)
 
 
 async def with_free_ports(count: int, start: Callable[[list[int]], Awaitable[Component]]) -> Component:

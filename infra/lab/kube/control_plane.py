@@ -90,6 +90,12 @@ class ControlPlane:
         """Certificate of the authority that the API server's certificate comes from."""
         return self._certificates.ca
 
+    def copy_certificate(self, certificate: Path, key: Path) -> None:
+        """Give a server on loopback a certificate that the API server trusts: copies of ours, at these paths."""
+        certificate.write_bytes(self._certificates.certificate.read_bytes())
+        key.touch(mode=0o600)
+        key.write_bytes(self._certificates.key.read_bytes())
+
     def kubeconfig(self, user: str = ADMIN) -> Path:
         """Write the kubeconfig of a user, readable by its owner alone, and return its path."""
         path = self.folder / f"{user.replace(':', '-')}.kubeconfig"
@@ -239,6 +245,14 @@ class ControlPlane:
         command: list[str | Path] = [binary("kube-scheduler"), f"--kubeconfig={self.kubeconfig(_SCHEDULER)}", "--secure-port=0"]
         command += ["--leader-elect=false", "--kube-api-qps=200", "--kube-api-burst=400"]
         await self.components.start("kube-scheduler", command)
+
+    async def start_kwok(self) -> None:
+        """Start kwok, which keeps the nodes of `add_kwok_nodes` Ready and the pods on them Running."""
+        await self.kwok.start()
+
+    async def add_kwok_nodes(self, count: int, *, prefix: str = "kwok", taint: bool = True) -> list[str]:
+        """Add nodes without machines, wait until all are Ready, and return their names. See `Kwok.add_nodes`."""
+        return await self.kwok.add_nodes(count, prefix=prefix, taint=taint)
 
     async def request(
         self, method: str, path: str, body: object = None, *, content_type: str = "application/json", user: str = ADMIN
