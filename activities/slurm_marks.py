@@ -57,9 +57,9 @@ class SlurmMarks:
         return {names.inventory_name(name) for name, found in names.by_name.items() if found.kept_off}
 
     def replace_by_drain(self, node: Node, mark: Mark) -> None:
-        """On ParallelCluster: give the node up. clustermgtd terminates its instance and launches another under the same name.
+        """On ParallelCluster: give the node up. clustermgtd terminates its instance and launches another under its name.
 
-        A destructive step: evidence, budget and repair slot come first. Raises PreconditionFailed unless the node has this owner's
+        A destructive step: evidence, budget and slot come first. Raises PreconditionFailed unless the node has this owner's
         mark and no job, NotOurs for another's.
         """
         found = _known(self._slurm.names(), node)

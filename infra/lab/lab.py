@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncssh
 
-from infra.lab.desk import Desk, Reply
+from infra.lab.desk import Desk, Operation, Reply
 from infra.lab.ec2_endpoint import Ec2Endpoint
 from infra.lab.faults import Fault
 from infra.lab.fleet import CREDENTIALS, Fleet
@@ -102,6 +102,10 @@ class Lab:
             await self._fleet.close()
         if self.temporal is not None:
             await self.temporal.stop()
+
+    def offer(self, name: str, operation: Operation) -> None:
+        """Let commands of nodes ask for one more operation."""
+        self._desk.offer(name, operation)
 
     async def _reboot_by_command(self, asker: str, fields: dict[str, Any], reply: Reply) -> int:
         self._fleet.reboot(self.nodes[asker])

@@ -106,4 +106,8 @@ def orchestrator_of(lab: Lab, options: LabOptions) -> Orchestrator:
         from infra.lab.kube.cluster import KubernetesCluster
 
         return KubernetesCluster(lab, options)
+    if options.orchestrator == SLURM:
+        from infra.lab.slurm.cluster import SlurmCluster
+
+        return SlurmCluster(lab, options)
     raise ValueError(f"no orchestrator is called {options.orchestrator}; there are {', '.join(ORCHESTRATORS)}")
