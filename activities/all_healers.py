@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from activities.errors import AccessRefused, FinalError, HotspareError, TransientError
+from activities.errors import FinalError, HotspareError, TransientError
 from activities.healers import Healer, Healers
 from activities.inventory import Node
 from activities.stood_back import StoodBack
@@ -33,7 +33,7 @@ class AllHealers:
         for kind in self._kinds:
             try:
                 found += kind.found(node)
-            except (TransientError, AccessRefused):
+            except HotspareError:
                 found += [] if UNKNOWN in found else [UNKNOWN]
         return found
 

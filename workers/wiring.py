@@ -17,11 +17,13 @@ from temporalio.client import Client
 
 from activities import names
 from activities.active_tests import ActiveTestGate
+from activities.all_healers import AllHealers, KindOfHealers
 from activities.auto_scaling import AutoScalingHealers
 from activities.briefing import BriefingActivities
 from activities.burn_in import BurnInActivities, BurnInLauncher
 from activities.draining import DrainActivities, Drainer, NoDrainer
 from activities.ec2 import Ec2Activities, Ec2Client
+from activities.eks_repair import EksRepairHealers
 from activities.errors import CapabilityMissing
 from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
 from activities.evidence_store import EvidenceStore
@@ -33,14 +35,19 @@ from activities.jobs.activities import JobActivities
 from activities.jobs.command import CommandJobAdapter
 from activities.jobs.none import NoJobAdapter
 from activities.jobs.protocol import JobAdapter
+from activities.karpenter import KarpenterHealers
 from activities.kubernetes import KubernetesApi
+from activities.kubernetes_healers import NodeObjects
 from activities.node import NodeActivities
 from activities.node_access import AccessTo, NodeAccess
 from activities.notify import Notifier, NotifyActivities
+from activities.nvsentinel import NvSentinelHealers
+from activities.owned_nodes import OwnedNodes
 from activities.parity import FleetParity, ParityActivities
 from activities.probing import ChecksArchive, Probe
 from activities.quarantine import HeadFileMarks, LauncherMarks, QuarantineActivities, QuarantineMarks
 from activities.reconcile import ReconcileActivities
+from activities.stood_back import StoodBack
 from checks.archive import build_archive
 from workers.connection import TemporalAway
 from workers.settings import Settings
@@ -92,10 +99,26 @@ class Wiring:
 
     @cached_property
     def healers(self) -> Healers:
-        """Who else repairs nodes."""
+        """Who else repairs nodes: Auto Scaling groups, and those of Kubernetes where there is one."""
         from activities.clients.asg_boto3 import AsgBoto3
 
-        return AutoScalingHealers(AsgBoto3(self._settings.aws, credentials_of(self._settings, self._role)), self.ec2)
+        settings, role, record = self._settings, credentials_of(self._settings, self._role), StoodBack(self.ec2)
+        groups = AutoScalingHealers(AsgBoto3(settings.aws, role), self.ec2)
+        if self.kubernetes is None:
+            return AllHealers([groups], record)
+        from activities.clients.eks_boto3 import EksBoto3
+
+        nodes, cluster = NodeObjects(self.kubernetes), settings.kubernetes.eks_cluster
+        eks = EksBoto3(settings.aws, role)
+        may_pause = settings.healers.pause_node_group_repair
+        kinds: list[KindOfHealers] = [
+            OwnedNodes(nodes),
+            NvSentinelHealers(self.kubernetes, nodes, record),
+            KarpenterHealers(self.kubernetes, nodes, record, settings.healers),
+            EksRepairHealers(eks, self.ec2, nodes, cluster, may_pause=may_pause),
+            groups,
+        ]
+        return AllHealers(kinds, record)
 
     @cached_property
     def inventory(self) -> Inventory:

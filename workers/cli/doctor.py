@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -16,9 +18,11 @@ from workers.cli.common import Answer, ConfigOption, JsonOption, answering, run_
 from workers.cli.health import Line, check_aws, check_inventory, check_settings, check_spool, check_store, overall
 from workers.cli.health_nodes import check_head, check_nodes
 from workers.cli.health_temporal import check_temporal
+from workers.cli.other_healers import SWITCHES, check_healers, compare, table_of
 from workers.connection import TemporalAway, connect
 from workers.settings import Settings, load_settings
 from workers.wiring import Wiring
+from workflows.decisions.settings import PolicySettings
 
 STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.CRITICAL: "bold red", Verdict.UNKNOWN: "red"}
 
@@ -28,33 +32,50 @@ def add_to(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
-def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Check Temporal, AWS, SSH and every node. Exit status: 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN."""
+def doctor(
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    all_healers: Annotated[bool, typer.Option("--all", help="Compare with every healer known, not only those found.")] = False,
+) -> None:
+    """Check Temporal, AWS, SSH and every node, and who else repairs them. Exit status: 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN."""
     with answering(as_json) as answer:
-        lines = run_async(look(config))
+        lines, policy, found = run_async(examine(config))
         verdict = overall(lines)
-        answer.document({"verdict": verdict, "lines": [asdict(line) for line in lines]})
+        healers = list(SWITCHES) if all_healers else found
+        compared = compare(policy, healers)
+        told = {"lines": [asdict(line) for line in lines], "healers": [asdict(one) for one in compared]}
+        answer.document({"verdict": verdict, **told})
         _tell(answer, lines, verdict)
+        for healer in healers:
+            answer.say(table_of(healer, compared))
     raise typer.Exit(verdict.exit_status)
 
 
 async def look(config: Path | None) -> list[Line]:
     """Look at everything; one broken part does not keep the others from being looked at."""
+    return (await examine(config))[0]
+
+
+async def examine(config: Path | None) -> tuple[list[Line], PolicySettings, list[str]]:
+    """Look at everything; returns the lines, the policy, and the kinds of other healers that are there."""
     settings = load_settings(config)
     client, temporal = await _temporal(settings)
     wiring = Wiring(settings, client)
     try:
         found, nodes = await check_inventory(settings, wiring)
-        return [
+        others, healers = await asyncio.to_thread(check_healers, settings, wiring, nodes)
+        lines = [
             *check_settings(settings),
             *temporal,
             *await check_aws(settings),
             await check_store(wiring),
             check_spool(settings),
             *found,
+            *others,
             *await check_head(settings, wiring),
             *await check_nodes(wiring, nodes),
         ]
+        return lines, settings.policy, healers
     finally:
         wiring.close()
 
