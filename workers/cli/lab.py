@@ -43,6 +43,10 @@ def up(
     nodes: Annotated[int, typer.Option(min=1, max=200, help="Nodes that train.")] = 4,
     spares: Annotated[int, typer.Option(min=0, max=50, help="Spares.")] = 1,
     instance_type: Annotated[str, typer.Option(help="Instance type that the nodes play.")] = "p5.48xlarge",
+    orchestrator: Annotated[str, typer.Option(help="What starts the job: command, kubernetes or slurm.")] = "command",
+    job_kind: Annotated[str, typer.Option(help="On kubernetes: Job, JobSet, PyTorchJob or TrainJob.")] = "Job",
+    access: Annotated[str, typer.Option(help="On kubernetes, how Hotspare reaches nodes: ssh or agent.")] = "ssh",
+    kwok_nodes: Annotated[int, typer.Option(min=0, max=5000, help="On kubernetes: so many more Nodes without machines.")] = 0,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay until interrupted, instead of a process of its own.")
     ] = False,
@@ -55,7 +59,16 @@ def up(
         from infra.lab.remote import default_folder
         from infra.lab.runner import run_lab, start_detached
 
-        options = LabOptions(folder=folder or default_folder(), nodes=nodes, spares=spares, instance_type=instance_type)
+        options = LabOptions(
+            folder=folder or default_folder(),
+            nodes=nodes,
+            spares=spares,
+            instance_type=instance_type,
+            orchestrator=orchestrator,
+            job_kind=job_kind,
+            access=access,
+            kwok_nodes=kwok_nodes,
+        )
 
         def tell(about: dict[str, Any]) -> None:
             answer.document(_without_secrets(about))
@@ -181,6 +194,8 @@ def _lab_errors() -> Iterator[None]:
         yield
     except ValueError as error:
         raise BadInput(str(error)) from error
+    except FileNotFoundError as error:
+        raise CapabilityMissing(str(error)) from error
     except (LabRefused, LabRuns, NoLab, RuntimeError) as error:
         raise LabTrouble(str(error)) from error
 
@@ -212,6 +227,9 @@ def _tell_status(answer: Answer, seen: dict[str, Any]) -> None:
         faults = ", ".join(_fault(fault) for fault in node.get("faults", []))
         table.add_row(node["name"], node["instance_id"], node["role"], str(node["state"]), faults)
     answer.say(table)
+    under = seen.get("orchestrator") or {}
+    if under.get("kubeconfig"):
+        answer.say(f"Kubernetes: {under['url']}, KUBECONFIG={under['kubeconfig']}")
     job = seen.get("job") or {}
     if job:
         answer.say(f"job {job['job']}: {job['state']}, step {job['step']}, on {', '.join(job['nodes'])}")
