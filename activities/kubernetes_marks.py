@@ -9,6 +9,7 @@ from activities.inventory import Inventory, Node
 from activities.kubernetes import Object, annotations_of
 from activities.kubernetes_nodes import KubernetesNodes, gpus, inventory_names, is_ready
 from activities.kubernetes_taints import (
+    free_spare,
     is_cordoned,
     keeps_work_off,
     kept_out_by_others,
@@ -16,7 +17,7 @@ from activities.kubernetes_taints import (
     with_taint,
     without_taints,
 )
-from activities.names import KUBE_QUARANTINE
+from activities.names import KUBE_QUARANTINE, ROLE_SPARE
 from activities.quarantine import Mark
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,10 @@ class KubernetesMarks:
                 return None
             self._refuse_unfit(found, node)
             left = kept_out_by_others(found)
-            spec: Object = {"taints": without_taints(found, KUBE_QUARANTINE) or None}
+            taints = without_taints(found, KUBE_QUARANTINE)
+            if node.role == ROLE_SPARE:
+                taints = free_spare(taints)
+            spec: Object = {"taints": taints or None}
             return {
                 "metadata": {"annotations": {KUBE_QUARANTINE: None}},
                 "spec": spec if left else {**spec, "unschedulable": None},

@@ -70,10 +70,14 @@ def leased_to(node: Object, job: str) -> Object | None:
 
 def released(node: Object, *, into_pool: bool) -> Object | None:
     """Return the change that ends a Node's lease (`into_pool`: it becomes a free spare), None where nothing is to be done."""
-    taints = without_taints(node, KUBE_LEASE, KUBE_SPARE)
-    if into_pool:
-        taints = with_taint({"spec": {"taints": taints}}, KUBE_SPARE)
+    taints = free_spare(taints_of(node)) if into_pool else without_taints(node, KUBE_LEASE, KUBE_SPARE)
     return None if taints == taints_of(node) else {"spec": {"taints": taints}}
+
+
+def free_spare(taints: list[Object]) -> list[Object]:
+    """Return these taints as a spare has them that nobody has leased: no job may use it."""
+    node = {"spec": {"taints": taints}}
+    return with_taint({"spec": {"taints": without_taints(node, KUBE_LEASE)}}, KUBE_SPARE)
 
 
 def kept_out_by_others(node: Object) -> str:

@@ -84,7 +84,7 @@ class LauncherMarks(Protocol):
         ...
 
     def remove(self, node: Node) -> str | None:
-        """Let work onto the node again where the mark is ours; nothing where there is none.
+        """Let work onto the node again where the mark is ours; nothing where there is none. A spare stays out of others' reach.
 
         Returns who else keeps work off the node still, where that is known to have come in addition.
         Raises TransientError while the launcher would not use the node anyway (not Ready, GPUs not allocatable).

@@ -26,6 +26,7 @@ async def return_to_pool(incident: Incident, step: Step) -> None:
         [names.TAG_LEASE, names.TAG_REPLACES],
         "into the pool, on probation",
     )
+    incident.learn(node=incident.node.model_copy(update={"role": names.ROLE_SPARE}))
     await lift_quarantine(incident)
     await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT, healed=True)
     incident.fate = names.FATE_PROBATION

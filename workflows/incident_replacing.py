@@ -56,6 +56,7 @@ async def _replacement(incident: Incident, step: Step) -> Replacement:
         job=incident.known.job,
         reason=step.because[0],
         unwanted=incident.unwanted_spares,
+        supplies=bool(incident.known.job_controller),
     )
     replace_id = names.replace_id(incident.cluster, incident.node.instance_id)
     await _earlier_replacement_ends(incident, step)

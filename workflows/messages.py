@@ -12,7 +12,7 @@ from checks.model import Verdict
 
 
 class StartReplacement(Message):
-    """Input of ReplaceNode. By hand only `node` is needed."""
+    """Input of ReplaceNode. By hand only `node` is needed. `supplies`: the job's controller starts ranks on what it is given."""
 
     node: str
     cluster: str = ""
@@ -20,6 +20,7 @@ class StartReplacement(Message):
     job: str = ""
     reason: str = "asked for by hand"
     unwanted: list[str] = []
+    supplies: bool = False
 
 
 class Replacement(Message):

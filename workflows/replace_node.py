@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.errors import NotOurs
     from activities.incidents import IncidentActivities, OpenIncident
     from activities.inventory import Node, ResolveNode
-    from activities.jobs.activities import AwaitRank, FindJob, JobActivities
+    from activities.jobs.activities import AwaitRank, FindJob, JobActivities, SupplyOfNode
     from activities.jobs.protocol import JobState
     from activities.node import DeepTest, DeepTestResult, NodeActivities, Report
     from checks.model import Verdict
@@ -244,6 +244,8 @@ class ReplaceNode:
         self._view.tell("in use", f"{self._start.job} runs on {spare.name}: it stays")
 
     async def _detach(self, spare: Node) -> None:
+        if self._start.supplies:
+            await self._take_back(spare)
         back = {names.TAG_ROLE: names.ROLE_SPARE}
         try:
             await self._tag(spare, back, [names.TAG_LEASE, names.TAG_REPLACES], "not used after all: back into the pool")
@@ -251,6 +253,14 @@ class ReplaceNode:
             self._view.tell("left alone", f"{spare.name} was never attached by us: {cause_of(error)}")
             return
         await self._report_spare(spare, "came back from a replacement that was undone: look at it before it is leased again")
+
+    async def _take_back(self, spare: Node) -> None:
+        await workflow.execute_activity_method(
+            JobActivities.take_back_node,
+            SupplyOfNode(job=self._start.job, node=spare),
+            summary=f"{spare.name} is not {self._start.job}'s any more",
+            **options.JOB,
+        )
 
     async def _tag(self, spare: Node, tags: dict[str, str], remove: list[str], why: str) -> None:
         request = TagNode(

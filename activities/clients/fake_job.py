@@ -67,6 +67,10 @@ class FakeJob:
         self._refuse_unless_controlled()
         self._points.carry_out("job.supply", node.name, lambda: self._add(self.supplied, node.name))
 
+    def take_back(self, job: str, node: Node) -> None:
+        self._check_name(job)
+        self._points.carry_out("job.take_back", node.name, lambda: self._remove(self.supplied, node.name))
+
     def leave(self, job: str, node: Node) -> None:
         self._check_name(job)
         self._refuse_unless_controlled()
@@ -108,6 +112,10 @@ class FakeJob:
     def _add(self, names: list[str], name: str) -> None:
         if name not in names:
             names.append(name)
+
+    def _remove(self, names: list[str], name: str) -> None:
+        if name in names:
+            names.remove(name)
 
     def _leave(self, name: str) -> None:
         self._add(self.left, name)

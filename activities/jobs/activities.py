@@ -63,6 +63,13 @@ class AwaitProgress(Message):
     deadline_s: float | None = None
 
 
+class SupplyOfNode(Message):
+    """A node that was supplied to a job, or may have been."""
+
+    job: str
+    node: Node
+
+
 class AwaitController(Message):
     """Wait until a job's controller has it running again: without the nodes `out`, past `beyond_step`.
 
@@ -211,6 +218,13 @@ class JobActivities:
 
             deadline_s = self._settings.controller_deadline_s if request.deadline_s is None else request.deadline_s
             return self._await(request.job, trains, deadline_s, f"trained past {request.beyond_step} by its controller")
+
+    @activity.defn
+    def take_back_node(self, request: SupplyOfNode) -> None:
+        """Make a node that was supplied to a job a free spare again."""
+        with as_application_error():
+            refuse_if_late()
+            self._adapter.take_back(request.job, request.node)
 
     def _hand(self, job: str, status: JobStatus, supplied: list[Node], bad: list[Node]) -> None:
         """Let the job use what is supplied, and move its ranks off what is out."""

@@ -49,6 +49,9 @@ class CommandJobAdapter:
     def supply(self, job: str, node: Node) -> None:
         raise CapabilityMissing(f"job {job}: the resume command names the nodes, so none is supplied")
 
+    def take_back(self, job: str, node: Node) -> None:
+        """Nothing was supplied, so nothing is to be undone."""
+
     def leave(self, job: str, node: Node) -> None:
         raise CapabilityMissing(f"job {job}: only a hold stops its ranks")
 

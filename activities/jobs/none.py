@@ -27,6 +27,9 @@ class NoJobAdapter:
     def supply(self, job: str, node: Node) -> None:
         self._refuse(job)
 
+    def take_back(self, job: str, node: Node) -> None:
+        self._refuse(job)
+
     def leave(self, job: str, node: Node) -> None:
         self._refuse(job)
 

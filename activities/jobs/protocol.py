@@ -89,6 +89,10 @@ class JobAdapter(Protocol):
         """
         ...
 
+    def take_back(self, job: str, node: Node) -> None:
+        """Undo `supply`: the node is a free spare again, which no job may use. Nothing where nothing was supplied."""
+        ...
+
     def leave(self, job: str, node: Node) -> None:
         """Move the job's ranks off a node, where its controller starts them again elsewhere; asked again until none runs there.
 

@@ -65,7 +65,7 @@ A bucket for evidence bundles needs more of role ssh: docs/evidence.md.
 
 WITHOUT_AWS = {
     "aws": ("close_host_incident", "differences_told", "load_freezes", "save_freezes"),
-    "ssh": ("await_boot", "examine", "reset_gpu"),
+    "ssh": ("await_boot", "examine", "reset_gpu", "take_back_node"),
 }
 """Activities of roles with permissions that ask nothing of AWS, once the host key of the node is known."""
 

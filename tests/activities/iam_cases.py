@@ -21,7 +21,16 @@ from activities.errors import AccessRefused
 from activities.evidence_bundle import unpack
 from activities.healers import ReleaseHealers, StandBack
 from activities.inventory import FindPartners, Inventory, ListNodes, Node, ResolveNode
-from activities.jobs.activities import AwaitController, AwaitProgress, AwaitRank, FindJob, HoldJob, LookAtJob, ResumeJob
+from activities.jobs.activities import (
+    AwaitController,
+    AwaitProgress,
+    AwaitRank,
+    FindJob,
+    HoldJob,
+    LookAtJob,
+    ResumeJob,
+    SupplyOfNode,
+)
 from activities.jobs.protocol import JobStatus, RestartedBy
 from activities.node import DeepTest
 from activities.node_messages import CollectEvidence
@@ -60,6 +69,9 @@ class HeadJob:
 
     def supply(self, job: str, node: Node) -> None:
         self._job.supply(job, node)
+
+    def take_back(self, job: str, node: Node) -> None:
+        self._job.take_back(job, node)
 
     def leave(self, job: str, node: Node) -> None:
         self._job.leave(job, node)
@@ -190,6 +202,10 @@ def await_controller(rig: Rig) -> None:
     assert rig.job.supplied == ["spare-1"]
 
 
+def take_back_node(rig: Rig) -> None:
+    rig.run("take_back_node", SupplyOfNode(job="train", node=rig.node("spare-1")))
+
+
 def find_partners(rig: Rig) -> None:
     found = rig.run("find_partners", FindPartners(cluster=rig.cluster, node=rig.node("node-1")))
     assert [node.name for node in found.nodes] == ["spare-1"]
@@ -254,6 +270,7 @@ CASES: dict[str, Callable[[Rig], None]] = {
             find_job,
             look_at_job,
             await_controller,
+            take_back_node,
             find_partners,
             hold_job,
             resume_job,
