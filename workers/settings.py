@@ -174,6 +174,8 @@ def _check_names(settings: Settings) -> list[str]:
     if settings.job.adapter == "command":
         needed = ("head", "find", "status", "hold", "resume")
         mistakes += [f'job.{key}: needed for job.adapter = "command"' for key in needed if not getattr(settings.job, key)]
+    if settings.job.adapter == "slurm" and not settings.job.head:
+        mistakes.append('job.head: needed for job.adapter = "slurm": scontrol and squeue run there')
     mistakes += _needs_kubernetes(settings)
     try:
         read_thresholds(json.dumps(settings.checks.thresholds))

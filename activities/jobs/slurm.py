@@ -51,8 +51,13 @@ class SlurmJobs:
         if not found.held:
             self._refuse_what_cannot_come_back(found)
             record = {**found.record, "nodes": self._node_set(found), "held": " ".join(reason.split())[:200]}
-            self._slurm.change("update", f"jobid={job}", remember(found, record))
-            self._stop(found)
+            note = ("update", f"jobid={job}", remember(found, record))
+            if found.ended:  # Slurm takes no note in a job that has ended, only once it waits again
+                self._stop(found)
+                self._slurm.change(*note)
+            else:
+                self._slurm.change(*note)
+                self._stop(found)
         return self._await_stop(job)
 
     def resume(self, job: str, nodes: list[str], token: str) -> None:

@@ -45,6 +45,11 @@ class SlurmCluster:
     def _desk_file(self, head: LabNode) -> Path:
         return head.root / "var/lib/lab/desk.json"
 
+    def take_over(self, slurm_name: str, node: LabNode) -> None:
+        """Put another lab node behind a Slurm node."""
+        self.nodes[slurm_name] = node
+        self.daemons.mind(slurm_name, node)
+
     async def close(self) -> None:
         """Cancel the job and end the daemons."""
         await self.job.close()

@@ -71,7 +71,7 @@ class SlurmDaemons:
             part.mkdir(parents=True, exist_ok=True)
 
     async def start(self, nodes: Mapping[str, LabNode]) -> None:
-        """Start munged and slurmctld, then a slurmd wherever a node is up. `nodes` are by Slurm's names; the files are written."""
+        """Start munged and slurmctld, then a slurmd wherever a node is up. `nodes` are by Slurm's names."""
         key = self.folder / "munge.key"
         key.touch(0o600)
         key.write_bytes(secrets.token_bytes(1024))
