@@ -7,10 +7,10 @@ STAMP  := $(VENV)/.installed
 FAULT  ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo lab test test-gpu chaos lint format lock bench clean
+.PHONY: help venv demo lab test kube-assets test-clusters test-gpu chaos lint format lock bench clean
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 venv: $(STAMP) ## make .venv with everything (PYTHON=python3.12 picks the interpreter)
 
@@ -26,6 +26,13 @@ lab: $(STAMP) ## the lab cluster, left up to play with
 
 test: $(STAMP) ## all tests
 	@$(BIN)/python -m pytest $(ARGS)
+
+kube-assets: $(STAMP) ## real Kubernetes, job controllers, helm and tctl, built once into a cache folder (Go; half an hour at first)
+	@PYTHONPATH=. $(BIN)/python -m infra.lab.kube.build $(ARGS)
+
+test-clusters: kube-assets ## tests against a real Kubernetes and a real Slurm; what is missing fails
+	@.ci/cluster-packages
+	@HOTSPARE_REAL_CLUSTERS=1 $(BIN)/python -m pytest tests/clusters $(ARGS)
 
 test-gpu: $(STAMP) ## on a machine with an NVIDIA GPU: the probe against nvidia-smi
 	@$(BIN)/python -m pytest tests/gpu -o addopts="--import-mode=importlib --strict-markers" --capture=no $(ARGS)
