@@ -20,7 +20,7 @@ from activities.slurm import NodeNames, Slurm, SlurmNode
 REASON_LIMIT = 900
 """Characters of the words in a reason. Hotspare default: Slurm keeps more, `sinfo -R` and people do not."""
 
-_REASON = re.compile(rf"{PREFIX} (?P<owner>\S+) (?P<since>\d{{4}}-\S+): (?P<words>.*)", re.DOTALL)
+_REASON = re.compile(rf"{PREFIX} (?P<owner>\S+) (?P<since>\d{{4}}-\S+):(?: (?P<words>.*))?", re.DOTALL)
 
 
 class SlurmMarks:
@@ -89,7 +89,7 @@ def mark_in(reason: str) -> Mark | None:
     if match is None:
         return None
     try:
-        return Mark(owner=match["owner"], reason=match["words"], since=datetime.fromisoformat(match["since"]))
+        return Mark(owner=match["owner"], reason=match["words"] or "", since=datetime.fromisoformat(match["since"]))
     except ValueError:
         return None
 

@@ -74,8 +74,8 @@ async def slurm_lab(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *, flavour: str = "plain", **options: Any
 ) -> AsyncIterator[SlurmLab]:
     """Bring the lab up with its job running."""
-    quick = {"nodes": 3, "spares": 1, "step_s": 0.05, "checkpoint_every": 10, "boot_s": 0.3, **options}
-    async with Lab(LabOptions(folder=folder / "lab", temporal=False, orchestrator="slurm", **quick)) as lab:
+    quick = {"nodes": 3, "spares": 1, "step_s": 0.05, "checkpoint_every": 10, "boot_s": 0.3, "temporal": False, **options}
+    async with Lab(LabOptions(folder=folder / "lab", orchestrator="slurm", **quick)) as lab:
         for name, value in lab.environment().items():
             monkeypatch.setenv(name, value)
         settings = load_settings()

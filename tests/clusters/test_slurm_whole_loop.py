@@ -1,0 +1,35 @@
+"""The whole loop on a real Slurm: `hotspare run` hears of a fault by the kernel log, and the job trains again on proven nodes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from temporalio.client import WorkflowExecutionStatus
+
+from infra.lab.faults import Fault
+from tests.clusters.slurm_lab import needs_slurm, slurm_lab
+from tests.workers.test_run_in_lab import ended, hotspare, running
+from workers.connection import connect
+
+
+async def test_a_spare_takes_the_place_of_a_broken_node_and_the_job_steps_past_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs_slurm()
+    async with slurm_lab(tmp_path, monkeypatch, temporal=True) as here:
+        lab, job = here.lab, here.job
+        init = await hotspare("init", "--yes", "--json")
+        out, _ = await init.communicate()
+        assert init.returncode == 0, out
+        client = await connect()
+        async with running():
+            await job.wait_for_checkpoint(10)
+            await lab.inject("node-2", Fault(xid=79, cure="never"))
+            async with asyncio.timeout(150):
+                assert await ended(client, lab, "node-2") is WorkflowExecutionStatus.COMPLETED
+        assert [sorted(resume["nodes"]) for resume in job.resumes] == [["node-1", "node-3", "spare-1"]]
+        assert job.resumes[0]["token"]
+        await job.wait_for_step(job.checkpoint_step + 1)
+        assert await here.call(here.marks.marked) <= {"node-2"}
