@@ -8,6 +8,8 @@ from typing import Any
 
 CLUSTER = "lab"
 REGION = "us-east-1"
+JOB_KINDS = ("Job", "JobSet", "PyTorchJob", "TrainJob")
+"""Kinds of training jobs on Kubernetes."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 from workers.cli.app import exit_status
 from workers.demo import play as playing
 from workers.demo.screen import Screen
-from workers.demo.stories import Story
+from workers.demo.stories import Setting, Story
 from workers.demo.worker_process import WorkerFailed
 
 TREE = Path(__file__).resolve().parents[2]
@@ -21,7 +21,7 @@ TREE = Path(__file__).resolve().parents[2]
 def told_to_end(monkeypatch: pytest.MonkeyPatch, healed: bool | WorkerFailed) -> None:
     """Let the stories end this way without playing them."""
 
-    async def play(stories: tuple[Story, ...], folder: Path, screen: Screen) -> bool:
+    async def play(stories: tuple[Story, ...], folder: Path, screen: Screen, setting: Setting) -> bool:
         if isinstance(healed, WorkerFailed):
             raise healed
         return healed

@@ -10,7 +10,7 @@ import pytest
 from tests.demo.endings import BEFORE, good_ending
 from workers.demo.ending import judge
 from workers.demo.job_watch import JobWatch
-from workers.demo.stories import STORIES, Story, choose
+from workers.demo.stories import STORIES, Setting, Story, choose
 from workflows.messages import IncidentReport
 
 RESOLVED = "every incident ended, resolved"
@@ -49,6 +49,21 @@ def test_no_story_is_good_with_an_open_incident_or_a_job_that_does_not_train(
     story: Story, changes: dict[str, object], promise: str
 ) -> None:
     assert promise in broken(story, **changes)
+
+
+def test_a_controller_may_restart_the_job_more_than_once_and_hotspare_never() -> None:
+    story = choose(["64"], Setting("kubernetes", "JobSet"))[0]
+    assert story.controlled
+    ending = good_ending(story)
+
+    def kept(**job: object) -> bool:
+        after = replace(ending.job_after, **job)  # type: ignore[arg-type]
+        return all(check.kept for check in judge(replace(ending, job_after=after), story.expected, controlled=True))
+
+    assert kept(resumes=2)
+    assert not kept(resumes=2, by_us=1)
+    assert not kept(resumes=0)
+    assert not kept(state="HELD")
 
 
 def test_a_second_reboot_is_not_the_once_that_was_promised() -> None:

@@ -10,7 +10,7 @@ from workflows.messages import IncidentReport
 
 @dataclass(frozen=True)
 class JobView:
-    """The training job at one moment. `resumes` counts the resumes so far, by whoever asked for them."""
+    """The training job at one moment. `resumes` counts its starts after the first, `by_us` those of them that Hotspare made."""
 
     name: str
     state: str
@@ -18,6 +18,7 @@ class JobView:
     step: int
     checkpoint_step: int
     resumes: int
+    by_us: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,13 @@ class Check:
 Expectation = Callable[[Ending], Check]
 
 
-def judge(ending: Ending, expected: tuple[Expectation, ...]) -> list[Check]:
-    """Judge a story. What every story promises comes first: no incident left open, each resolved, and the job trains again."""
-    return [expect(ending) for expect in (all_ended, trains_again, *expected)]
+def judge(ending: Ending, expected: tuple[Expectation, ...], *, controlled: bool = False) -> list[Check]:
+    """Judge a story. What every story promises comes first: no incident left open, each resolved, and the job trains again.
+
+    `controlled`: a controller restarts the job, and Hotspare must not.
+    """
+    again = restarted_again if controlled else trains_again
+    return [expect(ending) for expect in (all_ended, again, *expected)]
 
 
 def all_ended(ending: Ending) -> Check:
@@ -75,6 +80,17 @@ def trains_again(ending: Ending) -> Check:
     kept = after.state == "RUNNING" and resumes == 1 and moved
     seen = f"{after.state}, step {after.step}, from checkpoint {ending.resumed_from}, resumed {times(resumes)}"
     return Check("the job trains again, resumed once from its checkpoint", kept, seen)
+
+
+def restarted_again(ending: Ending) -> Check:
+    """The job runs and has gone past the checkpoint that it came back from, and its controller alone has restarted it."""
+    before, after = ending.job_before, ending.job_after
+    restarts, ours = after.resumes - before.resumes, after.by_us - before.by_us
+    moved = ending.resumed_from is not None and after.step > ending.resumed_from
+    kept = after.state == "RUNNING" and restarts > 0 and ours == 0 and moved
+    seen = f"{after.state}, step {after.step}, from checkpoint {ending.resumed_from}, restarted {times(restarts)}"
+    seen += f", by us {times(ours)}"
+    return Check("the job trains again, restarted by its controller alone", kept, seen)
 
 
 def rebooted(node: str, count: int) -> Expectation:

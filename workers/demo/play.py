@@ -7,12 +7,12 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from workers.demo.ending import Ending, judge
+from workers.demo.ending import Ending, JobView, judge
 from workers.demo.following import Follower, Told
 from workers.demo.job_watch import JobWatch
 from workers.demo.screen import Screen
 from workers.demo.stage import Stage, set_stage
-from workers.demo.stories import Story
+from workers.demo.stories import Setting, Story
 from workers.demo.summary import summary
 
 LOOK_S = 0.3
@@ -22,11 +22,11 @@ STORY_LIMIT_S = 120.0
 """Most that a story may take before it counts as failed; each takes well under a minute."""
 
 
-async def play(stories: tuple[Story, ...], folder: Path, screen: Screen) -> bool:
+async def play(stories: tuple[Story, ...], folder: Path, screen: Screen, setting: Setting | None = None) -> bool:
     """Play the stories. Returns whether each ended as it must."""
     started = time.monotonic()
     results: list[tuple[Story, bool, float]] = []
-    async with set_stage(folder, screen) as stage:
+    async with set_stage(folder, screen, setting) as stage:
         screen.opening(stories, stage.desk.settings.temporal.ui_url)
         for number, story in enumerate(stories, start=1):
             screen.begin(number, len(stories), story)
@@ -67,7 +67,7 @@ async def _play_one(story: Story, stage: Stage, screen: Screen) -> bool:
         stopped_s=watch.stopped_s,
         again_s=watch.again_s,
     )
-    checks = judge(ending, story.expected)
+    checks = judge(ending, story.expected, controlled=story.controlled)
     screen.end(story, checks, summary(story, ending, told, since), time.monotonic() - began)
     return all(check.kept for check in checks)
 
@@ -84,10 +84,15 @@ async def _follow(story: Story, stage: Stage, screen: Screen, follower: Follower
         job = stage.job()
         watch.see(job, elapsed)
         screen.job(job, elapsed)
-        if story.fault.node in follower.reports and not follower.open and (watch.trains_again(job) or job.state != "RUNNING"):
+        if story.fault.node in follower.reports and not follower.open and _is_over(story, watch, job):
             break
         await asyncio.sleep(LOOK_S)
     return everything
+
+
+def _is_over(story: Story, watch: JobWatch, job: JobView) -> bool:
+    """Whether the job will change no more: it trains again or, where only Hotspare would start it, it has stopped for good."""
+    return watch.trains_again(job) or (job.state != "RUNNING" and not story.controlled)
 
 
 def _more(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from infra.lab.options import LabOptions
 from workers.cli.common import Desk, desk
 from workers.demo.ending import JobView
 from workers.demo.screen import Screen
-from workers.demo.stories import Injection, Story
+from workers.demo.stories import Injection, Setting, Story
 from workers.demo.worker_process import WorkerProcess, hotspare
 
 NODES, SPARES = 4, 2
@@ -47,12 +47,14 @@ class Stage:
             step=status["step"] or 0,
             checkpoint_step=status["checkpoint_step"] or 0,
             resumes=len(status["resumes"]),
+            by_us=sum(1 for resume in status["resumes"] if resume.get("token")),
         )
 
     async def prepare(self, story: Story) -> None:
         """Fill the pool for a story, put its hidden faults in place, and let the job reach a checkpoint of its own."""
         for name in story.spares:
-            await self.put_in_pool(name)
+            if name not in self.job().nodes:
+                await self.put_in_pool(name)
         for injection in story.hidden:
             await self.inject(injection)
         await self.lab.job.wait_for_checkpoint(self.job().checkpoint_step + 1)
@@ -87,10 +89,19 @@ class Stage:
 
 
 @asynccontextmanager
-async def set_stage(folder: Path, screen: Screen) -> AsyncIterator[Stage]:
+async def set_stage(folder: Path, screen: Screen, setting: Setting | None = None) -> AsyncIterator[Stage]:
     """Bring up the demonstration's lab with Hotspare at work on it; take all of it down afterwards."""
-    screen.say(f"A lab cluster of {NODES} nodes and {SPARES} spares comes up in {folder} ...")
-    async with Lab(LabOptions(folder=folder, nodes=NODES, spares=SPARES)) as lab, at_work(lab, screen) as stage:
+    setting = setting or Setting()
+    screen.say(f"A lab cluster of {NODES} nodes and {SPARES} spares{setting.words} comes up in {folder} ...")
+    options = LabOptions(
+        folder=folder,
+        nodes=NODES,
+        spares=SPARES,
+        orchestrator=setting.orchestrator,
+        job_kind=setting.job_kind,
+        access=setting.access,
+    )
+    async with Lab(options) as lab, at_work(lab, screen) as stage:
         yield stage
 
 

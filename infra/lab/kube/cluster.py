@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 USER = "hotspare"
 """Who Hotspare is in the lab's Kubernetes."""
 
+GROUPS = ("hotspare:k8s",)
+"""What makes that user a Hotspare: infra/kubernetes/rbac.yaml grants to this group."""
+
 NAMESPACE = "hotspare"
 AGENT_IMAGE = "lab/agent"
 """Lab nodes pull no images: what a container's command names is looked for on the node."""
@@ -40,7 +43,7 @@ class KubernetesCluster:
         self._lab, self._options = lab, options
         self._folder = lab.folder / "kubernetes"
         self.plane = ControlPlane(self._folder, kwok=options.kwok_nodes > 0, toleration_s=TOLERATION_S)
-        self.plane.add_user(USER)
+        self.plane.add_user(USER, GROUPS)
         self._api: KubeApi | None = None
         self._nodes: KubeNodes | None = None
         self._kubelet: Kubelet | None = None
@@ -74,9 +77,9 @@ class KubernetesCluster:
             await controllers.start_training_operator()
 
     async def _admit_hotspare(self) -> None:
-        """Give Hotspare its namespace and permissions."""
-        await self.plane.apply(f'{{"apiVersion": "v1", "kind": "Namespace", "metadata": {{"name": "{NAMESPACE}"}}}}')
-        await self.plane.kubectl("create", "clusterrolebinding", USER, "--clusterrole=cluster-admin", f"--user={USER}")
+        """Install what Hotspare needs on any cluster: its namespace, its accounts, its permissions."""
+        for name in ("namespace.yaml", "rbac.yaml"):
+            await self.plane.apply(MANIFESTS / name)
 
     async def close(self) -> None:
         """Take down what was started, in the opposite order."""
