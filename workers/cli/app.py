@@ -20,6 +20,7 @@ from workers.cli import (
     init,
     judge,
     lab,
+    manifests,
     processes,
     promote,
     replay,
@@ -59,6 +60,7 @@ SHOWN = (
     replay,
     promote,
     codec,
+    manifests,
     lab,
     demo,
 )

@@ -1,0 +1,43 @@
+"""`hotspare manifests` writes what this release needs in Kubernetes, and nothing over what somebody has changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from activities.errors import BadInput
+from workers.cli.app import exit_status
+from workers.cli.manifests import write_manifests
+
+CHANGING = {"create", "patch", "update", "delete", "deletecollection", "*"}
+
+
+def test_the_manifests_are_written_and_are_kubernetes_objects(tmp_path: Path) -> None:
+    assert exit_status(["manifests", str(tmp_path / "new")]) == 0
+    objects = [one for file in (tmp_path / "new").glob("*.yaml") for one in yaml.safe_load_all(file.read_text())]
+    assert {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"} <= {
+        one["kind"] for one in objects
+    }
+
+
+def test_the_observing_role_changes_nothing_and_no_role_may_do_everything(tmp_path: Path) -> None:
+    objects = [one for file in write_manifests(tmp_path, False) for one in yaml.safe_load_all(file.read_text())]
+    roles = {one["metadata"]["name"]: one["rules"] for one in objects if one["kind"] == "ClusterRole"}
+    assert not {verb for rule in roles["hotspare-observe"] for verb in rule["verbs"]} & CHANGING
+    words = {
+        word for rules in roles.values() for rule in rules for key in ("apiGroups", "resources", "verbs") for word in rule[key]
+    }
+    assert not words & {"*", "secrets", "escalate", "bind", "impersonate"}
+
+
+def test_a_file_that_somebody_has_changed_is_kept(tmp_path: Path) -> None:
+    write_manifests(tmp_path, False)
+    write_manifests(tmp_path, False)
+    (tmp_path / "rbac.yaml").write_text("mine")
+    with pytest.raises(BadInput, match=r"rbac\.yaml differ.*--force"):
+        write_manifests(tmp_path, False)
+    assert (tmp_path / "rbac.yaml").read_text() == "mine"
+    write_manifests(tmp_path, True)
+    assert (tmp_path / "rbac.yaml").read_text() != "mine"
