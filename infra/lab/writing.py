@@ -13,6 +13,7 @@ from infra.lab.node_root import write_atomically
 from infra.lab.options import REGION, LabOptions
 
 USER = "hotspare"
+INTAKE_TOKEN = "intake.token"
 
 
 def write_ssh(folder: Path, nodes: Iterable[LabNode], *, learn: bool) -> None:
@@ -65,7 +66,7 @@ def write_settings(
         "notify": {"log": str(folder / "pages.jsonl")},
         "store": {"host_memory": str(folder / "host-memory.sqlite3"), "evidence_dir": str(folder / "evidence")},
         "effects": {"settle_s": 10.0, "boot_poll_s": 0.3, "stop_deadline_s": 30.0},
-        "intake": {"port": 0, "token_file": str(folder / "intake.token")},
+        "intake": {"port": 0, "token_file": str(folder / INTAKE_TOKEN)},
         "watcher": {
             "cursors": str(folder / "cursors.json"),
             "repeat_s": 5.0,
@@ -84,9 +85,10 @@ def write_settings(
         # A JSON string, number or list of strings is TOML too.
         lines += [f"{key} = {json.dumps(value)}\n" for key, value in values.items() if value is not None]
     write_atomically(path, "".join(lines))
-    token = folder / "intake.token"
-    token.touch(0o600)
-    token.write_text(secrets.token_urlsafe(24) + "\n")
+    token = folder / INTAKE_TOKEN
+    if not token.exists():
+        token.touch(0o600)
+        token.write_text(secrets.token_urlsafe(24) + "\n")
     return path
 
 

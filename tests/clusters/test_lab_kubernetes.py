@@ -16,7 +16,6 @@ import pytest
 from activities.kubernetes import instance_id_of
 from activities.names import KUBE_CHECKPOINT_STEP, KUBE_SPARE, KUBE_STEP
 from infra.lab.faults import Fault
-from infra.lab.kube.assets import missing
 from infra.lab.kube.cluster import KubernetesCluster
 from infra.lab.kube.kube_job import KubeJob
 from infra.lab.kube.nodes import GPU, kube_name
@@ -24,14 +23,7 @@ from infra.lab.lab import Lab
 from infra.lab.options import LabOptions
 from infra.lab.processes import processes_with
 
-ABSENT = missing("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "jobset", "training-operator")
-
-pytestmark = [
-    pytest.mark.skipif(
-        bool(ABSENT) and not os.environ.get("HOTSPARE_REAL_CLUSTERS"), reason=f"no {', '.join(ABSENT)}: run make kube-assets"
-    ),
-    pytest.mark.timeout(300),
-]
+pytestmark = pytest.mark.timeout(300)
 
 PODS = "/api/v1/namespaces/default/pods"
 

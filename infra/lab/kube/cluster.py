@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import secrets
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from infra.lab.kube.api import KubeApi
-from infra.lab.kube.control_plane import ControlPlane
+from infra.lab.kube.components import free_ports
+from infra.lab.kube.control_plane import NODE_GRACE_S, ControlPlane
 from infra.lab.kube.kube_job import KubeJob
 from infra.lab.kube.kubelet import Kubelet
 from infra.lab.kube.nodes import KubeNodes
+from infra.lab.node_root import TREE
 from infra.lab.options import LabOptions
 from infra.lab.orchestrators import LabJob, Tables
+from infra.lab.writing import INTAKE_TOKEN
 
 if TYPE_CHECKING:
     from infra.lab.lab import Lab
@@ -24,8 +30,15 @@ GROUPS = ("hotspare:k8s",)
 """What makes that user a Hotspare: infra/kubernetes/rbac.yaml grants to this group."""
 
 NAMESPACE = "hotspare"
+INTAKE_SECRET = "hotspare-intake"
 AGENT_IMAGE = "lab/agent"
 """Lab nodes pull no images: what a container's command names is looked for on the node."""
+
+AGENT = "agent"
+"""Access without SSH: a DaemonSet reports, Jobs check."""
+
+MANY_NODES = 200
+"""With more nodes than these, leases are renewed too late now and then for a grace of seconds."""
 
 TOLERATION_S = 15
 """How long pods stay on a node that does not answer; 300 s is Kubernetes' default."""
@@ -42,7 +55,9 @@ class KubernetesCluster:
     def __init__(self, lab: Lab, options: LabOptions) -> None:
         self._lab, self._options = lab, options
         self._folder = lab.folder / "kubernetes"
-        self.plane = ControlPlane(self._folder, kwok=options.kwok_nodes > 0, toleration_s=TOLERATION_S)
+        grace_s = NODE_GRACE_S if options.kwok_nodes <= MANY_NODES else 4 * NODE_GRACE_S
+        self.plane = ControlPlane(self._folder, kwok=options.kwok_nodes > 0, toleration_s=TOLERATION_S, node_grace_s=grace_s)
+        self._intake_port = free_ports(1)[0] if options.access == AGENT else 0
         self.plane.add_user(USER, GROUPS)
         self._api: KubeApi | None = None
         self._nodes: KubeNodes | None = None
@@ -54,12 +69,15 @@ class KubernetesCluster:
         await plane.__aenter__()
         self._api = api = KubeApi(plane)
         version = str((await api.request("GET", "/version"))["gitVersion"])
+        _make_image(self._folder / "image")
         shared = self._lab.folder / "shared"
         shared.mkdir(parents=True, exist_ok=True)
         self._nodes = KubeNodes(api, self._lab.nodes, version, {"/fsx": shared})
         await self._nodes.start()
         address = urlsplit(plane.url)
-        self._kubelet = Kubelet(api, self._nodes, (str(address.hostname), int(address.port or 443)), plane.ca_file)
+        self._kubelet = Kubelet(
+            api, self._nodes, (str(address.hostname), int(address.port or 443)), plane.ca_file, self._folder / "image"
+        )
         self._kubelet.start()
         await self._start_controllers()
         await self._admit_hotspare()
@@ -80,6 +98,21 @@ class KubernetesCluster:
         """Install what Hotspare needs on any cluster: its namespace, its accounts, its permissions."""
         for name in ("namespace.yaml", "rbac.yaml"):
             await self.plane.apply(MANIFESTS / name)
+        if self._options.access == AGENT:
+            await self._install_agent()
+
+    async def _install_agent(self) -> None:
+        """Install the DaemonSet of agents as an operator would: the intake's token as a Secret, its address, the image."""
+        token_file = self._lab.folder / INTAKE_TOKEN
+        token_file.touch(0o600)
+        token = secrets.token_urlsafe(24)
+        token_file.write_text(token + "\n")
+        metadata = {"name": INTAKE_SECRET, "namespace": NAMESPACE}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"token": token}}
+        await self.plane.apply(json.dumps(secret))
+        await self.plane.apply(MANIFESTS / "agent.yaml")
+        address = f"HOTSPARE_INTAKE=http://127.0.0.1:{self._intake_port}"
+        await self.plane.kubectl("--namespace", NAMESPACE, "set", "env", "daemonset", "--all", address)
 
     async def close(self) -> None:
         """Take down what was started, in the opposite order."""
@@ -94,7 +127,7 @@ class KubernetesCluster:
         """Tables of `hotspare.toml` that differ from those of the command launcher; the times are the lab's."""
         own_commands = dict.fromkeys(("find", "status", "hold", "resume"))
         access: dict[str, object] = {"kind": self._options.access}
-        if self._options.access == "agent":
+        if self._options.access == AGENT:
             access |= {"agent_image": AGENT_IMAGE, "agent_start_s": 20.0}
         return {
             "job": {
@@ -113,6 +146,7 @@ class KubernetesCluster:
                 "ready_deadline_s": 60.0,
             },
             "access": access,
+            **({"intake": {"port": self._intake_port}} if self._intake_port else {}),
         }
 
     def environment(self) -> dict[str, str]:
@@ -122,3 +156,11 @@ class KubernetesCluster:
     def describe(self) -> dict[str, Any]:
         """What `hotspare lab status` shows."""
         return {"url": self.plane.url, "kubeconfig": str(self.plane.kubeconfig()), "job_kind": self._options.job_kind}
+
+
+def _make_image(folder: Path) -> None:
+    """Make what the images of the lab's pods have on their PATH before the node's own commands: Hotspare's."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = folder / "hotspare"
+    command.write_text(f'#!/bin/sh\nPYTHONPATH="{TREE}" exec "{sys.executable}" -m workers.launch "$@"\n')
+    command.chmod(0o755)

@@ -24,6 +24,15 @@ class CannotStart(Exception):
     """Something that the container needs is not there (yet); the text says what."""
 
 
+@dataclass(frozen=True)
+class Reach:
+    """How pods reach the API server, and the folder of commands that every image has."""
+
+    address: tuple[str, int]
+    ca_file: Path
+    image: Path
+
+
 @dataclass
 class Mounts:
     """Folders of the node under the paths at which the container expects them."""
@@ -68,9 +77,9 @@ def command_of(container: Object, environment: Mapping[str, str], mounts: Mounts
 class PodFiles:
     """Environment and volumes of one pod on one node, made from what the API has."""
 
-    def __init__(self, api: KubeApi, node: LabNode, pod: Object, address: tuple[str, int], ca_file: Path) -> None:
+    def __init__(self, api: KubeApi, node: LabNode, pod: Object, reach: Reach) -> None:
         self._api, self._node, self._pod = api, node, pod
-        self._address, self._ca_file = address, ca_file
+        self._reach = reach
         self.namespace = str(pod["metadata"]["namespace"])
         self.folder: Path = node.root / "var/lib/kubelet/pods" / str(pod["metadata"]["uid"])
 
@@ -120,7 +129,7 @@ class PodFiles:
             if optional:
                 return {}
             if name == "kube-root-ca.crt":
-                return {"ca.crt": self._ca_file.read_bytes()}
+                return {"ca.crt": self._reach.ca_file.read_bytes()}
             raise CannotStart(f'{kind.lower()} "{name}" not found')
         if kind == "secret":
             return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
@@ -142,8 +151,10 @@ class PodFiles:
 
     async def environment(self, container: Object, mounts: Mounts) -> dict[str, str]:
         """Return the container's variables; those of the node lie under them."""
-        host, port = self._address
-        known = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port), POD_UID: self._pod["metadata"]["uid"]}
+        host, port = self._reach.address
+        path = f"{self._reach.image}:{self._node.files.environment()['PATH']}"
+        known = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port), "PATH": path}
+        known[POD_UID] = self._pod["metadata"]["uid"]
         for source in container.get("envFrom") or []:
             for kind in ("configMap", "secret"):
                 if told := source.get(f"{kind}Ref"):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from infra.lab.kube.api import KubeApi, Object
+from infra.lab.kube.containers import Reach
 from infra.lab.kube.nodes import KubeNodes
 from infra.lab.kube.pods import PodRun
 
@@ -17,10 +18,10 @@ log = logging.getLogger("hotspare.lab.kube")
 class Kubelet:
     """Watches pods. Each that is bound to a lab node has a `PodRun` until it is gone from the API."""
 
-    def __init__(self, api: KubeApi, nodes: KubeNodes, address: tuple[str, int], ca_file: Path) -> None:
-        """`address` and `ca_file` are how pods reach the API server."""
+    def __init__(self, api: KubeApi, nodes: KubeNodes, address: tuple[str, int], ca_file: Path, image: Path) -> None:
+        """`address` and `ca_file` are how pods reach the API server; `image` is a folder of commands that every image has."""
         self._api, self._nodes = api, nodes
-        self._address, self._ca_file = address, ca_file
+        self._reach = Reach(address, ca_file, image)
         self._runs: dict[str, PodRun] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._watching: asyncio.Task[None] | None = None
@@ -63,7 +64,7 @@ class Kubelet:
         node = self._nodes.by_kube_name(pod["spec"].get("nodeName") or "")
         if node is None:
             return
-        self._runs[uid] = run = PodRun(self._api, node, pod, self._address, self._ca_file)
+        self._runs[uid] = run = PodRun(self._api, node, pod, self._reach)
         self._tasks[uid] = task = asyncio.ensure_future(run.live())
         task.add_done_callback(lambda done: self._done(uid, done))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from infra.lab.changes import Changes
 from infra.lab.kube.api import STRATEGIC_MERGE, KubeApi, Object, Refused
-from infra.lab.kube.containers import POD_UID, CannotStart, PodFiles, command_of, gpus_of
+from infra.lab.kube.containers import POD_UID, CannotStart, PodFiles, Reach, command_of, gpus_of
 from infra.lab.kube.nodes import answers, gpu_counts
 from infra.lab.node import LabNode
 from infra.lab.processes import kill, kill_group, processes_with
@@ -62,10 +62,10 @@ class Container:
 class PodRun:
     """Lives as long as the pod is in the API. `see` and `vanish` tell it what the API says."""
 
-    def __init__(self, api: KubeApi, node: LabNode, pod: Object, address: tuple[str, int], ca_file: Path) -> None:
+    def __init__(self, api: KubeApi, node: LabNode, pod: Object, reach: Reach) -> None:
         self.node, self.pod = node, pod
         self._api = api
-        self._files = PodFiles(api, node, pod, address, ca_file)
+        self._files = PodFiles(api, node, pod, reach)
         self._vanished = False
         self._phase = "Pending"
         self._why: dict[str, str] = {}
