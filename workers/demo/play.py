@@ -22,6 +22,11 @@ STORY_LIMIT_S = 120.0
 """Most that a story may take before it counts as failed; each takes well under a minute."""
 
 
+CONTROLLED_LIMIT_S = 300.0
+"""The same where a controller restarts the job: a Job waits 10 s, 20 s, 40 s after the failures of a rank (Kubernetes, "Pod backoff
+failure policy")."""
+
+
 async def play(stories: tuple[Story, ...], folder: Path, screen: Screen, setting: Setting | None = None) -> bool:
     """Play the stories. Returns whether each ended as it must."""
     started = time.monotonic()
@@ -76,7 +81,8 @@ async def _follow(story: Story, stage: Stage, screen: Screen, follower: Follower
     """Show what happens until nothing is open and the job trains again, or the limit is reached, or the worker is gone."""
     began = time.monotonic()
     everything: list[Told] = []
-    while (elapsed := time.monotonic() - began) < STORY_LIMIT_S and stage.worker.alive:
+    limit_s = CONTROLLED_LIMIT_S if story.controlled else STORY_LIMIT_S
+    while (elapsed := time.monotonic() - began) < limit_s and stage.worker.alive:
         new = await follower.look()
         everything += new
         for told in new:
