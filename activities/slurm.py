@@ -22,10 +22,12 @@ COMMAND_DEADLINE_S = 30.0
 JSON_LIMIT = 64_000_000
 """Characters of one answer: a node takes about 1,500, and there may be 10,000."""
 
-UNUSABLE = frozenset(
-    {"NOT_RESPONDING", "DOWN", "UNKNOWN", "ERROR", "INVALID_REG", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"}
-)
-"""States in which Slurm starts nothing on a node, whether it is drained or not."""
+UNUSABLE = frozenset({"NOT_RESPONDING", "UNKNOWN", "ERROR", "INVALID_REG", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP"})
+"""States that no `state=resume` ends, and in which Slurm starts nothing on a node. DOWN is none of them: a node that was rebooted
+stays DOWN after its slurmd has registered, as long as its reason is not Slurm's own "Not responding" (ReturnToService)."""
+
+SLURM_ITSELF = ("Not responding", "Node unexpectedly rebooted", "gres/gpu count reported lower")
+"""Begin of the reasons that slurmctld itself gives a node that is silent, came back by surprise, or registers without a GPU."""
 
 _REFUSALS = {
     "Access/permission denied": "the user on the head node must be Slurm's operator, or set [slurm] sudo = true",
@@ -50,13 +52,14 @@ class SlurmNode(Message):
 
     @property
     def usable(self) -> bool:
-        """Whether Slurm would start work here if nothing kept it off."""
+        """Whether Slurm would start work here once the node is resumed: its slurmd answers with all that it should have."""
         return not self.states & UNUSABLE
 
     @property
     def kept_off(self) -> bool:
-        """Whether somebody keeps new work off the node: it is drained, or set to fail."""
-        return bool(self.states & {"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"})
+        """Whether somebody keeps new work off the node: drained it, set it to fail or down. What Slurm does by itself is no wish."""
+        kept = bool(self.states & {"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"})
+        return (kept or ("DOWN" in self.states and bool(self.reason))) and not self.reason.startswith(SLURM_ITSELF)
 
 
 class Slurm:

@@ -149,7 +149,7 @@ class SlurmJobs:
             if job.nodes:
                 self._ran_on[job.id] = job.nodes
         for gone in set(self._ran_on) - {job.id for job in jobs}:
-            del self._ran_on[gone]
+            self._ran_on.pop(gone, None)
         return jobs
 
     def _look(self, job: str) -> SlurmJob:

@@ -191,12 +191,36 @@ def test_only_on_parallelcluster_the_mark_is_no_drain(flavour: Any, state: str) 
     assert kept.drain_replaces is (flavour == "parallelcluster")
 
 
-@pytest.mark.parametrize("states", [["DOWN", "DRAIN"], ["IDLE", "DRAIN", "NOT_RESPONDING"], ["IDLE", "DRAIN", "INVALID_REG"]])
+@pytest.mark.parametrize(
+    "states", [["DOWN", "DRAIN", "NOT_RESPONDING"], ["IDLE", "DRAIN", "NOT_RESPONDING"], ["IDLE", "DRAIN", "INVALID_REG"]]
+)
 def test_a_node_that_slurm_would_not_use_stays_drained(states: list[str]) -> None:
     head = Head.newer([], [node_row(2, states, reason_of(MARK))])
     with pytest.raises(NodeUnreachable):
         marks(head).remove(NODES[1])
     assert head.changes == []
+
+
+def test_a_node_that_a_person_has_set_down_is_theirs_and_one_that_fell_silent_is_nobodys() -> None:
+    rows = [
+        node_row(1, ["DOWN"], "memory test until Monday"),
+        node_row(2, ["DOWN", "NOT_RESPONDING"], "Not responding"),
+        node_row(3, ["IDLE", "DRAIN", "INVALID_REG"], "gres/gpu count reported lower than configured (7 < 8)"),
+    ]
+    head = Head.newer([], rows)
+    kept = marks(head)
+    for node in NODES[:3]:
+        kept.write(node, MARK)
+    assert [change[2] for change in head.changes] == ["nodename=p5-st-2", "nodename=p5-st-3"]
+    with pytest.raises(NotOurs, match="memory test"):
+        kept.read(NODES[0])
+    assert kept.marked() == {"node-1"}
+
+
+def test_a_node_that_our_reboot_has_left_down_is_resumed_once_it_answers() -> None:
+    head = Head.newer([], [node_row(2, ["DOWN", "DRAIN"], reason_of(MARK))])
+    marks(head).remove(NODES[1])
+    assert head.changes == [["scontrol", "update", "nodename=p5-st-2", "state=resume"]]
 
 
 def test_a_node_that_slurm_does_not_know_is_not_silently_left_in_service() -> None:

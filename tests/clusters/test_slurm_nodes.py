@@ -61,14 +61,15 @@ async def test_a_node_that_is_down_is_given_back_only_when_its_slurmd_has_regist
     node, marks = await here.node("spare-1"), here.marks
     await here.call(marks.write, node, MARK)
     await here.lab.nodes["spare-1"].stop()
-    await here.until("spare-1", lambda states: bool(states & {"DOWN", "NOT_RESPONDING"}))
+    await here.until("spare-1", lambda states: {"DOWN", "NOT_RESPONDING"} <= states)
     with pytest.raises(NodeUnreachable, match="register"):
         await here.call(marks.remove, node)
     assert await here.call(marks.read, node) == MARK
     await here.lab.nodes["spare-1"].start()
-    await here.until("spare-1", lambda states: not states & {"DOWN", "NOT_RESPONDING"})
+    await here.until("spare-1", lambda states: "NOT_RESPONDING" not in states)
     await here.call(marks.remove, node)
     assert await here.call(marks.read, node) is None
+    await here.until("spare-1", lambda states: states == {"IDLE"})
 
 
 async def test_on_parallelcluster_a_quarantine_replaces_nobody_and_giving_up_replaces_once(
