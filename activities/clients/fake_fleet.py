@@ -13,6 +13,7 @@ from typing import Any
 
 from activities import names
 from activities.active_tests import ActiveTestGate
+from activities.all_healers import AllHealers, KindOfHealers
 from activities.auto_scaling import AutoScalingClient, AutoScalingHealers
 from activities.briefing import BriefingActivities
 from activities.burn_in import BurnInActivities
@@ -34,9 +35,14 @@ from activities.host_memory import HostMemoryActivities
 from activities.incidents import IncidentActivities, WorkflowGateway
 from activities.inventory import InventoryActivities, Node
 from activities.jobs.activities import JobActivities
+from activities.karpenter import KarpenterHealers
+from activities.kubernetes import KubernetesApi
+from activities.kubernetes_healers import NodeObjects
 from activities.node import NodeActivities
 from activities.node_access import DetachedRun, NodeAccess
 from activities.notify import NotifyActivities, Page
+from activities.nvsentinel import NvSentinelHealers
+from activities.owned_nodes import OwnedNodes
 from activities.parity import FleetParity, ParityActivities
 from activities.probing import ChecksArchive, Probe
 from activities.quarantine import QUARANTINE_DIR, HeadFileMarks, QuarantineActivities, QuarantineMarks
@@ -46,10 +52,12 @@ from activities.settings import (
     BurnInSettings,
     EffectSettings,
     EvidenceSettings,
+    HealerSettings,
     JobSettings,
     ParitySettings,
     StoreSettings,
 )
+from activities.stood_back import StoodBack
 
 GROUP_BUSBW_GBS = 470.0
 """In-place bus bandwidth of healthy p5.48xlarge nodes together at 16 GiB. Source: OCI troubleshooting page, 471."""
@@ -115,6 +123,7 @@ class FakeFleet:
         self.parity_settings = ParitySettings()
         self.looks_per_run = 0
         self.drains = False
+        self.kubernetes: KubernetesApi | None = None
         self.looks_per_node_run = 0
 
     @property
@@ -193,7 +202,7 @@ class FakeFleet:
         marks = QuarantineMarks(self.ec2, HeadFileMarks(jobs.head, self.access_to, self.inventory))
         probe = Probe(ChecksArchive(archive, "fake"), access)
         gate = self.gate(probe)
-        healers = AutoScalingHealers(self.groups, self.ec2, self.clock)
+        healers = self.healers
         parity = FleetParity(self.memory, self.inventory, self.job, self.access_to, probe, self.parity_settings)
         holders: list[object] = [
             Ec2Activities(self.ec2, self.access_to, self.memory, EffectSettings(), self.clock),
@@ -223,6 +232,17 @@ class FakeFleet:
         )
         places = StoreSettings(evidence_dir=folder / "evidence")
         return EvidenceCollector(sources, store, store, AccessSettings(), settings, places, self.clock)
+
+    @property
+    def healers(self) -> AllHealers:
+        """Who else repairs the nodes: Auto Scaling groups, and those of Kubernetes where a test has put one there."""
+        record = StoodBack(self.ec2)
+        kinds: list[KindOfHealers] = []
+        if self.kubernetes is not None:
+            nodes = NodeObjects(self.kubernetes)
+            kinds += [OwnedNodes(nodes), NvSentinelHealers(self.kubernetes, nodes, record)]
+            kinds.append(KarpenterHealers(self.kubernetes, nodes, record, HealerSettings()))
+        return AllHealers([*kinds, AutoScalingHealers(self.groups, self.ec2, self.clock)], record)
 
     def gate(self, probe: Probe) -> ActiveTestGate:
         """What the load tests ask before they start a run."""

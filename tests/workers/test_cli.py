@@ -19,8 +19,10 @@ from typer.testing import CliRunner
 
 from activities import names
 from activities.clients.fake_fleet import FakeFleet
+from activities.clients.fake_kubernetes import FakeKubernetes
 from activities.clients.fake_machine import Cure, FakeFault
 from activities.clients.temporal_gateway import TemporalGateway
+from activities.nvsentinel import REBOOT_NODE
 from tests.workers.conftest import dev_server
 from tests.workflows.healing import Healing
 from workers.cli import burn_in, common, doctor, health, init, looking
@@ -34,6 +36,7 @@ class FleetWiring:
 
     def __init__(self, fleet: FakeFleet, settings: Settings, client: Client | None = None) -> None:
         self.inventory, self.memory, self.access_to = fleet.inventory, fleet.memory, fleet.access_to
+        self.healers = fleet.healers
         self.gateway = cast(TemporalGateway, TemporalGateway(client) if client else None)
         methods = fleet.activities(self.gateway, settings.file.parent)
         self.node_activities = next(one.__self__ for one in methods if inspect.ismethod(one) and one.__name__ == "examine")
@@ -236,6 +239,30 @@ async def test_doctor_names_the_broken_node_and_what_to_do_with_it(shell: Shell)
     assert line["verdict"] == "CRITICAL"
     assert line["text"].startswith("gpu_lost")
     assert "hotspare report node-2" in line["do"]
+
+
+async def test_doctor_shows_what_another_healer_does_about_a_code_and_when_beside_our_ladder(shell: Shell) -> None:
+    fleet = shell.healing.fleet
+    fleet.kubernetes = api = FakeKubernetes()
+    api.missing.add(REBOOT_NODE)
+    gpus, ready = 8, True
+    for name in ("node-1", "node-2"):
+        pool = {"karpenter.sh/nodepool": "gpus"}
+        api.add_node(name, fleet.node(name).instance_id, gpus=gpus, ready=ready, **pool)
+    _, out, _ = await shell.type("doctor", "--json")
+    told = json.loads(out)
+    texts = [line["text"] for line in told["lines"] if line["part"] == "other healers"]
+    assert any(text.startswith("Karpenter node pool gpus: 2 nodes") for text in texts)
+    assert {one["healer"] for one in told["healers"]} == {"Karpenter"}
+    lost = next(one for one in told["healers"] if one["signal"] == "xid:79")
+    assert (lost["action"], lost["minutes"], lost["ours"][0], lost["in_the_middle"]) == ("replace", 10, "reboot", True)
+    assert lost["source"].startswith("https://karpenter.sh/")
+    _, out, _ = await shell.type("doctor", "--all")
+    assert all(name in out for name in ("NVSentinel:", "EKS node auto repair:", "EKS Auto Mode:", "SageMaker HyperPod:"))
+    api.down = True
+    _, out, _ = await shell.type("doctor", "--json")
+    [line] = [line for line in json.loads(out)["lines"] if line["part"] == "other healers" and line["verdict"] == "UNKNOWN"]
+    assert "no node is restarted" in line["do"]
 
 
 async def test_doctor_looks_at_the_nodes_though_temporal_is_away(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
