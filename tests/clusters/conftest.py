@@ -1,4 +1,4 @@
-"""Tests against real clusters: run by `make test-clusters`, where anything that is missing is a failure, and skipped elsewhere."""
+"""Tests against real clusters: run by `make test-clusters`, where what is missing is a failure, and skipped elsewhere."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _LOG_END = 3000
 
 # Reads lines of process ids, the last line counts, and kills their groups when the writer is gone. A component cannot be told to
 # end with its parent, and a killed test run must leave no API server behind.
-_GUARD = 'while read -r line; do pids="$line"; done; for pid in $pids; do kill -9 -- "-$pid" 2>/dev/null; done'
+_GUARD = 'while read -r line; do pids="$line"; done; for pid in $pids; do kill -9 "-$pid" 2>/dev/null; done'
 
 
 class ComponentFailed(RuntimeError):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _KUEUE_CERTIFICATE = {"webhookServiceName": "kueue-webhook-service", "webhookSecretName": "kueue-webhook-server-cert"}
 
+_KUEUE_CONVERTED = ("localqueues", "clusterqueues", "cohorts", "workloads", "multikueueclusters")
+
 # Those that manage certificates themselves wait for this file, as a sign that the kubelet has mounted them. The path is theirs,
 # a constant, and they look only whether it is there: what they serve is read from $TMPDIR.
 _MOUNTED = Path("/tmp/k8s-webhook-server/serving-certs/tls.crt")
@@ -63,9 +65,19 @@ class Controllers:
         await self._prepare_rotation("kueue-system", _KUEUE_CERTIFICATE["webhookSecretName"])
         await self._start("kueue", _kueue)
 
+    async def _prepare_conversion(self) -> None:
+        """Give Kueue's kinds the conversion that it puts its authority into. All speak the stored version."""
+        for kind in _KUEUE_CONVERTED:
+            client = {"url": "https://127.0.0.1:1/convert"}
+            conversion = {"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}}
+            patch = json.dumps({"spec": {"conversion": conversion}})
+            await self._control_plane.kubectl("patch", "crd", f"{kind}.kueue.x-k8s.io", "--type=merge", "--patch", patch)
+
     async def _start(self, name: str, command: Callable[[_Place], list[str]]) -> None:
         plane = self._control_plane
         await plane.apply(manifests(name) / "crds")
+        if name == "kueue":
+            await self._prepare_conversion()
         await wait_for(f"the resource definitions of {name}", self._served)
         folder = plane.folder / name
         certificates = folder / "k8s-webhook-server" / "serving-certs"
