@@ -57,7 +57,7 @@ class SlurmNode(Message):
 
     @property
     def kept_off(self) -> bool:
-        """Whether somebody keeps new work off the node: drained it, set it to fail or down. What Slurm does by itself is no wish."""
+        """Whether somebody keeps new work off: drained the node, set it to fail or down. What Slurm does by itself is no wish."""
         kept = bool(self.states & {"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"})
         return (kept or ("DOWN" in self.states and bool(self.reason))) and not self.reason.startswith(SLURM_ITSELF)
 
