@@ -240,3 +240,23 @@ class TestRestarts:
         clock.meanwhile = meanwhile
         assert "1 pod moved" in contract.drain(world, node, clock).said
         assert world.pods() == []
+
+    def test_a_watch_that_has_expired_begins_anew(self, plane: Plane, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        world.node("n1")
+        plane.do(plane.real.restart_api_server())
+        client, lists = world.api, []
+        assert isinstance(client, KubernetesClient)
+        real = client._list
+
+        def list_all(*selectors: Any) -> Any:
+            items, version = real(*selectors)
+            lists.append(version)
+            return items, "1" if len(lists) == 1 else version  # "1": before its start, which it does not remember
+
+        monkeypatch.setattr(client, "_list", list_all)
+        events = client.watch(NODE, fields="metadata.name=ip-n1", deadline_s=60)
+        assert [next(events)[0] for _ in range(2)] == ["ADDED", "ADDED"]
+        client.patch(NODE, "ip-n1", {"metadata": {"labels": {"a": "1"}}})
+        assert any(labels_of(item).get("a") == "1" for kind, item in events if kind == "MODIFIED")
+        assert len(lists) == 2
+        events.close()  # type: ignore[attr-defined]
