@@ -68,7 +68,10 @@ def boot_over(access_to: AccessTo) -> PresentBoot:
         try:
             access = access_to(node)
             try:
-                boot_id, uptime_s = access.boot_id(BOOT_DEADLINE_S), uptime_of(access, BOOT_DEADLINE_S)
+                boot_id = access.boot_id(BOOT_DEADLINE_S)
+                # Over an access that cannot follow a log, a pod would have to be started for the time since boot.
+                prompt = "follow" in access.capabilities()
+                uptime_s = uptime_of(access, BOOT_DEADLINE_S) if prompt else None
             finally:
                 access.close()
         except HotspareError:

@@ -157,7 +157,18 @@ class Wiring:
 
     @cached_property
     def access_to(self) -> AccessTo:
-        """Gives the access to a node; connections are kept open over calls."""
+        """Gives the access to a node: SSH, or Jobs of Kubernetes; a head node is always reached over SSH."""
+        if self._settings.access.kind == "ssh":
+            return self._ssh_access_to
+        from activities.clients.agent_access import AgentAccessTo
+
+        if self.kubernetes is None:
+            raise CapabilityMissing('access.kind = "agent" needs Kubernetes, and kubernetes.source is "none"')
+        return AgentAccessTo(self.kubernetes, self._settings.access, self._settings.kubernetes, lambda: self._ssh_access_to)
+
+    @cached_property
+    def _ssh_access_to(self) -> AccessTo:
+        """Connections are kept open over calls."""
         from activities.clients.ssh_paramiko import SshAccessTo
 
         access = SshAccessTo(self._settings.access, self.host_keys)

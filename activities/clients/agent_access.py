@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from activities.clients.pod_spec import HOME, file_config_map, job_name, run_job, spec_of
+from activities.clients.pod_spec import file_config_map, job_name, run_job, spec_of
 from activities.clock import Clock, SystemClock, beat
 from activities.errors import CapabilityMissing, CommandFailed, DeadlinePassed, HotspareError, NodeUnreachable, PreconditionFailed
 from activities.inventory import Node
@@ -42,7 +42,8 @@ LOOK_S = 0.25
 
 ENDS_NODE = ("reboot", "shutdown", "poweroff")
 
-_DIGEST = re.compile(re.escape(HOME) + r"/files/([^/]+)/[^/]+$")
+_PUT = re.compile(r"^files/([^/]+)/[^/]+$")
+"""A file that was put: a path in the folder in which commands run."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,10 @@ class AgentAccess:
         body = file_config_map(digest, content, self._namespace)
         if self._api.get(CONFIG_MAP, body["metadata"]["name"], self._namespace) is None:
             _made(lambda: self._api.create(CONFIG_MAP, body, self._namespace))
-        return f"{HOME}/files/{digest}/{file.name}"
+        return f"files/{digest}/{file.name}"
 
     def follow_kernel_log(self) -> Iterator[str]:
-        self._ready_node()
+        self._ready_node()  # one that is down says so first
         raise CapabilityMissing(f"{self._node.name} is reached by agent: the agent on it follows its kernel log and reports it")
 
     def boot_id(self, deadline_s: float) -> str:
@@ -130,9 +131,9 @@ class AgentAccess:
         if Path(words[0]).name in ENDS_NODE:
             raise CapabilityMissing(f"{self._node.name} is reached by agent: it is restarted through EC2, not by a command")
         files = [
-            {"name": file_config_map(found_.group(1), b"", "")["metadata"]["name"], "path": found_.string}
-            for found_ in map(_DIGEST.match, words)
-            if found_
+            {"name": file_config_map(place.group(1), b"", "")["metadata"]["name"], "path": place.string}
+            for place in map(_PUT.match, words)
+            if place
         ]
         spec = spec_of(run_id, words, deadline_s, limit, self._namespace, files=files, joined=joined)
         job = run_job(run_id, spec, found["metadata"]["name"], self._access, keep=joined, start_s=self._access.agent_start_s)
@@ -252,9 +253,8 @@ class PodRuns:
                 if waits := container.get("state", {}).get("waiting"):
                     return f"{waits.get('reason', 'waiting')}: {waits.get('message', '')}"[:300]
             told = [one.get("message", "") for one in status.get("conditions", []) if one.get("status") == "False"]
-            return (status.get("message") or "; ".join(filter(None, told)) or f"its pod is {status.get('phase', 'Pending')}")[
-                :300
-            ]
+            phase = f"its pod is {status.get('phase', 'Pending')}"
+            return str(status.get("message") or "; ".join(filter(None, told)) or phase)[:300]
         return self.ended_badly(run_id) or "its Job has made no pod"
 
 

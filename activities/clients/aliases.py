@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from activities.errors import BadInput, UnknownNode
 from activities.inventory import Node
 
+_HYPERPOD = re.compile(r"^hyperpod-(?P<instance>i-[0-9a-f]{8,17})$")
+"""How HyperPod calls its nodes in Kubernetes."""
 _PORT = re.compile(r"^(?P<host>[^:\[\]]+|\[[^\]]+\]):\d{1,5}$")
 
 
@@ -48,7 +50,9 @@ def resolve_alias(known: Iterable[KnownNode], alias: str, place: str) -> Node:
 
 def _without_port(alias: str) -> str:
     match = _PORT.match(alias)
-    return match.group("host").strip("[]") if match else alias
+    host = match.group("host").strip("[]") if match else alias
+    hyperpod = _HYPERPOD.match(host)
+    return hyperpod.group("instance") if hyperpod else host
 
 
 def _is_ip(name: str) -> bool:

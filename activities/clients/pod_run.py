@@ -54,9 +54,7 @@ class Api:
     def __init__(self, namespace: str) -> None:
         self._folder = os.environ.get("HOTSPARE_API_DIR", "/var/run/secrets/kubernetes.io/serviceaccount")
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
-        # A test serves the API in the clear on loopback; a cluster never does.
-        self._plain = host.startswith("http://")
-        self._host, self._port = host.replace("http://", ""), int(port)
+        self._host, self._port = host, int(port)
         self._base = f"/api/v1/namespaces/{namespace}/configmaps"
 
     def call(self, method: str, name: str = "", body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -90,8 +88,6 @@ class Api:
             wait = min(2 * wait, 2.0)
 
     def _connection(self) -> http.client.HTTPConnection:
-        if self._plain:
-            return http.client.HTTPConnection(self._host, self._port, timeout=20)
         trust = ssl.create_default_context(cafile=os.path.join(self._folder, "ca.crt"))
         return http.client.HTTPSConnection(self._host, self._port, timeout=20, context=trust)
 

@@ -1,20 +1,25 @@
-"""One contract for every node access: SSH to a real server on loopback, and FakeFleet."""
+"""One contract for every node access: SSH to a real server on loopback, agent over Kubernetes in memory, and FakeFleet."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from activities.clients.agent_access import AgentAccessTo
 from activities.clients.fake_fleet import FakeFleet
+from activities.clients.fake_kubernetes import FakeKubernetes
 from activities.clients.fake_machine import FakeFault
 from activities.clients.ssh_paramiko import SshAccessTo
-from activities.errors import NodeUnreachable
+from activities.errors import CapabilityMissing, NodeUnreachable
+from activities.kubernetes import NODE
 from activities.node_access import LOST, DetachedRun, NodeAccess
-from activities.settings import AccessSettings
+from activities.settings import AccessSettings, KubernetesSettings
 from tests.activities.loopback_node import LoopbackNode
+from tests.activities.pod_runner import NAMESPACE, PodRunner
 
 
 @dataclass
@@ -67,9 +72,35 @@ def over_fake(fleet: FakeFleet) -> Subject:
     )
 
 
-@pytest.fixture(params=["ssh", "fake"])
-def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
+def by_agent(loopback: LoopbackNode, folder: Path) -> tuple[Subject, PodRunner]:
+    """Jobs of Kubernetes that run in the loopback node's root; its SSH server plays no part."""
+    api = FakeKubernetes()
+    api.add_node("ip-10-0-0-1.ec2.internal", "i-0abc")
+    api.patch(NODE, "ip-10-0-0-1.ec2.internal", {"status": {"nodeInfo": {"bootID": loopback.boot_id}}}, subresource="status")
+    environment = {"PATH": f"{loopback.bin}:{os.environ['PATH']}"}
+    runner = PodRunner(api, "ip-10-0-0-1.ec2.internal", environment, loopback.root, folder)
+    settings = AccessSettings(kind="agent", agent_image="checks:1", agent_start_s=30.0)
+    access_to = AgentAccessTo(api, settings, KubernetesSettings(namespace=NAMESPACE), lambda: pytest.fail("no head is asked"))
+
+    def restart() -> None:
+        runner.go_down()
+        loopback.new_boot_id()
+        runner.come_up(loopback.boot_id)
+
+    home = loopback.root / "var/lib/hotspare"
+    home.mkdir(parents=True)
+    keep = home / "keep-running"
+    return Subject(access_to(loopback.node), lambda: loopback.boot_id, runner.go_down, restart, keep.touch, lambda: None), runner
+
+
+@pytest.fixture(params=["ssh", "agent", "fake"])
+def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Subject]:
     """Each access in turn."""
+    if request.param == "agent":
+        made, runner = by_agent(request.getfixturevalue("loopback"), tmp_path)
+        yield made
+        runner.close()
+        return
     if request.param == "fake":
         yield over_fake(FakeFleet())
         return
@@ -156,7 +187,18 @@ def test_a_run_that_a_restart_ended_is_lost_and_not_a_result(subject: Subject) -
     assert run.exit_status == LOST
 
 
+def refused_to_follow(access: NodeAccess) -> bool:
+    """Whether this access cannot follow a log; what it cannot do it must refuse."""
+    if "follow" in access.capabilities():
+        return False
+    with pytest.raises(CapabilityMissing):
+        next(access.follow_kernel_log())
+    return True
+
+
 def test_the_kernel_log_comes_with_its_past_then_with_what_is_new(subject: Subject) -> None:
+    if refused_to_follow(subject.access):
+        return
     lines = subject.access.follow_kernel_log()
     past = next(line for line in lines if line)
     assert past == "[    0.000000] Linux version 6.1.0"
@@ -165,12 +207,16 @@ def test_the_kernel_log_comes_with_its_past_then_with_what_is_new(subject: Subje
 
 
 def test_a_silent_kernel_log_still_lets_its_reader_look_up(subject: Subject) -> None:
+    if refused_to_follow(subject.access):
+        return
     lines = subject.access.follow_kernel_log()
     assert next(line for line in lines if line)
     assert next(lines) == ""
 
 
 def test_the_kernel_log_of_a_node_that_restarts_ends_as_unreachable(subject: Subject) -> None:
+    if refused_to_follow(subject.access):
+        return
     lines = subject.access.follow_kernel_log()
     assert next(line for line in lines if line)
     subject.restart()

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from workers.cli import (
+    agent,
     burn_in,
     cancel,
     codec,
@@ -46,6 +47,7 @@ SHOWN = (
     doctor,
     trust,
     processes,
+    agent,
     report,
     status,
     why,

@@ -19,10 +19,11 @@ RAW_LIMIT = 500
 
 @dataclass(frozen=True)
 class Alert:
-    """One alert: the name of the node as the sender knows it, and the report."""
+    """One alert: the name of the node as the sender knows it, and the report; of which boot, where the sender says it."""
 
     alias: str
     report: Report
+    boot_id: str = ""
 
 
 @dataclass(frozen=True)

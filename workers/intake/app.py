@@ -1,4 +1,4 @@
-"""The intake's HTTP surface: POST /v1/alertmanager, POST /v1/answers, GET /healthz, GET /metrics.
+"""The intake's HTTP surface: POST /v1/alertmanager, POST /v1/reports, POST /v1/answers, GET /healthz, GET /metrics.
 
 Answers 200 only when the server has every report, 202 when some are on disk because the server is away. 5xx makes Alertmanager
 send again; any 4xx loses the message, so it is given only for what no second try can mend.
@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.applications import Starlette
@@ -18,7 +19,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from activities.errors import BadInput, TransientError
-from workers.intake.alerts import read_notification
+from workers.intake.agent_reports import read_agent_reports
+from workers.intake.alerts import Notification, read_notification
 from workers.intake.answers import Answers
 from workers.intake.delivery import Delivery, Summary
 from workers.intake.proof import Proof, Refused
@@ -62,6 +64,7 @@ class Intake:
         """Return the ASGI application."""
         routes = [
             Route("/v1/alertmanager", self.alertmanager, methods=["POST"]),
+            Route("/v1/reports", self.reports, methods=["POST"]),
             Route("/healthz", self.healthz),
             Route("/metrics", self.metrics),
         ]
@@ -72,8 +75,15 @@ class Intake:
     async def alertmanager(self, request: Request) -> Response:
         """Take one webhook message."""
 
+        return await self._delivered(request, lambda body: read_notification(body, self._settings.mapping))
+
+    async def reports(self, request: Request) -> Response:
+        """Take what the agent of a node reports."""
+        return await self._delivered(request, read_agent_reports)
+
+    async def _delivered(self, request: Request, read: Callable[[Any], Notification]) -> Response:
         async def take(body: bytes) -> Response:
-            summary = await self._deliver(body)
+            summary = await self._deliver(body, read)
             return JSONResponse(asdict(summary), 202 if summary.held else 200)
 
         return await self._answered(request, self._proof, take)
@@ -107,9 +117,9 @@ class Intake:
             not_taken()
             raise
 
-    async def _deliver(self, body: bytes) -> Summary:
+    async def _deliver(self, body: bytes, read: Callable[[Any], Notification]) -> Summary:
         try:
-            message = read_notification(json.loads(body), self._settings.mapping)
+            message = read(json.loads(body))
         except (ValueError, RecursionError) as error:
             raise Refused(400, f"the body is not JSON: {error}") from error
         except BadInput as error:

@@ -85,7 +85,7 @@ class Delivery:
             await self._observe_unknown(alert, node, summary)
             return
         if self._spool is not None and self._spool.holds(node.instance_id):
-            await self._hold(self._spool, node, alert.report, summary)
+            await self._hold(self._spool, node, alert, summary)
             return
         try:
             joined, sent = await self._repeats.once(_key(node, alert.report), lambda: self._send(node, alert.report))
@@ -93,7 +93,7 @@ class Delivery:
             if self._spool is None:
                 raise
             logger.warning("%s: kept on disk until Temporal answers: %s", node.name, str(error) or "no confirmation in time")
-            await self._hold(self._spool, node, alert.report, summary)
+            await self._hold(self._spool, node, alert, summary)
             return
         if sent:
             summary.taken += 1
@@ -102,10 +102,13 @@ class Delivery:
         if joined.workflow_id not in summary.incidents:
             summary.incidents.append(joined.workflow_id)
 
-    async def _hold(self, spool: Spool, node: Node, report: Report, summary: Summary) -> None:
+    async def _hold(self, spool: Spool, node: Node, alert: Alert, summary: Summary) -> None:
         """Return when the alert is on disk. Raises SpoolFailed, so that the sender keeps it."""
+        report, boot_id = alert.report, alert.boot_id
         fault = f"xid:{report.xid}" if report.xid is not None else report.what
-        held = Held(identity=_key(node, report), node=node, report=report, fault=fault, held_at=datetime.now(UTC))
+        held = Held(
+            identity=_key(node, report), node=node, report=report, fault=fault, held_at=datetime.now(UTC), boot_id=boot_id
+        )
         await asyncio.to_thread(spool.hold, held)
         summary.held += 1
 
