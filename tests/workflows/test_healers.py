@@ -8,10 +8,13 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from activities import names
+from activities.clients.fake_kubernetes import FakeKubernetes
 from activities.clients.fake_machine import Cure, FakeFault
 from activities.errors import ProviderBusy
 from activities.incidents import StartIncident
+from activities.kubernetes import NODE, labels_of
 from activities.node import Report
+from activities.nvsentinel import OPT_OUT, REBOOT_NODE
 from tests.workflows.healing import Healing, healing
 from tests.workflows.test_trials import APPROVE_REBOOT
 from workflows.messages import Word
@@ -132,3 +135,39 @@ async def test_a_node_that_goes_to_the_pool_is_in_service_in_its_group(tmp_path:
         assert report.fate == "probation"
         assert not in_standby(cluster, "node-1")
         assert fleet.count("enter_standby") == 1
+
+
+def in_kubernetes(cluster: Healing, **labels: str) -> FakeKubernetes:
+    """Put node-2 into a Kubernetes of its own, where NVSentinel is not installed."""
+    cluster.fleet.kubernetes = api = FakeKubernetes()
+    api.missing.add(REBOOT_NODE)
+    gpus, ready = 8, True
+    api.add_node("ip-10-0-0-12", cluster.fleet.node("node-2").instance_id, gpus=gpus, ready=ready, **labels)
+    return api
+
+
+async def test_nvsentinel_is_opted_out_while_a_node_reboots_and_looks_after_it_again_afterwards(no_spares: Healing) -> None:
+    api = in_kubernetes(no_spares, **{"nvsentinel.dgxc.nvidia.com/driver.installed": "true"})
+    await no_spares.restart_worker()
+    fleet = no_spares.fleet
+    fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
+    rebooting = fleet.hold("reboot")
+    handle = await no_spares.report("node-2", xid=79)
+    await rebooting.reached()
+    assert labels_of(api.list(NODE)[0])[OPT_OUT.key] == "false"
+    rebooting.release()
+    report = await handle.result()
+    assert (report.outcome, report.fate, fleet.count("reboot")) == ("resolved", "back in service", 1)
+    assert OPT_OUT.key not in labels_of(api.list(NODE)[0])
+    assert names.TAG_STOOD_BACK not in no_spares.tags("node-2")
+
+
+async def test_a_node_of_auto_mode_is_never_disrupted_and_a_person_is_told_why(no_spares: Healing) -> None:
+    in_kubernetes(no_spares, **{"eks.amazonaws.com/compute-type": "auto"})
+    await no_spares.restart_worker()
+    fleet = no_spares.fleet
+    fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
+    report = await (await no_spares.report("node-2", xid=79)).result()
+    assert (fleet.count("reboot"), fleet.count("stop"), fleet.count("start_instance")) == (0, 0, 0)
+    assert report.outcome == "escalated"
+    assert any("EKS Auto Mode repairs and replaces its nodes by itself" in line for line in report.story)
