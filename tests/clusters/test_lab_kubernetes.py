@@ -262,6 +262,30 @@ async def _annotated(reach: Reach) -> bool:
     return any(int(one.get(KUBE_STEP, 0)) >= int(one.get(KUBE_CHECKPOINT_STEP, 0)) > 0 for one in annotations)
 
 
+async def test_a_rank_whose_node_is_gone_is_evicted_and_started_on_a_node_that_is_free(tmp_path: Path) -> None:
+    async with lab_of(tmp_path) as reach:
+        job = reach.lab.job
+        assert isinstance(job, KubeJob)
+        await job.start()
+        await job.wait_for_checkpoint(5)
+        await reach.lab.nodes["node-2"].stop()
+        await job.wait_for_state("STOPPED")
+        spare = kube_name(reach.lab.nodes["spare-1"])
+        await reach.plane.kubectl("taint", "node", spare, f"{KUBE_SPARE}:NoSchedule-")
+        async with asyncio.timeout(150):
+            await job.wait_for_resumes(1)
+            await job.wait_for_step(job.checkpoint_step + 1)
+        assert sorted(job.status()["nodes"]) == ["node-1", "spare-1"]
+
+
+async def test_nodes_without_machines_stand_beside_those_of_the_lab(tmp_path: Path) -> None:
+    async with lab_of(tmp_path, nodes=1, spares=0, kwok_nodes=20) as reach:
+        await reach.lab.job.start()
+        listed = await reach.plane.request("GET", "/api/v1/nodes")
+        assert len(listed["items"]) == 21
+        assert reach.lab.job.status()["nodes"] == ["node-1"]
+
+
 async def test_a_lab_on_kubernetes_comes_up_and_goes_down_as_a_process(tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     up = await _hotspare("lab", "up", "--orchestrator", "kubernetes", "--nodes", "1", "--spares", "0", "--folder", str(folder))

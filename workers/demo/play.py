@@ -23,7 +23,7 @@ STORY_LIMIT_S = 120.0
 
 
 CONTROLLED_LIMIT_S = 300.0
-"""The same where a controller restarts the job: a Job waits 10 s, 20 s, 40 s after the failures of a rank (Kubernetes, "Pod backoff
+"""The same where a controller restarts the job: a Job waits 10 s, 20 s, 40 s after failures of a rank (Kubernetes, "Pod backoff
 failure policy")."""
 
 
