@@ -53,6 +53,7 @@ async def _report(stage: Stage, node: str) -> IncidentReport:
     handle = stage.desk.client.get_workflow_handle(workflow_id, result_type=IncidentReport)
     while True:
         try:
-            return await handle.result()
+            report: IncidentReport = await handle.result()
+            return report
         except RPCError:
             await asyncio.sleep(0.2)  # it has not begun
