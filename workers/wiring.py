@@ -263,10 +263,24 @@ class Wiring:
 
     @cached_property
     def _launcher(self) -> BurnInLauncher:
+        if self._settings.burn_in.launcher == "kubernetes":
+            return self._kube_launcher
         from activities.clients.mpirun_launcher import MpirunLauncher
 
         host = self._settings.burn_in.launch_host or self._settings.job.head
         return MpirunLauncher(lambda: self._access_to_alias(host), self._settings.burn_in)
+
+    @property
+    def _kube_launcher(self) -> BurnInLauncher:
+        """Group runs as pods; they need no SSH to the nodes, and no head node."""
+        from activities.clients.agent_access import AgentAccessTo
+        from activities.clients.kube_launcher import KubeLauncher
+
+        if self.kubernetes is None:
+            raise CapabilityMissing('burn_in.launcher = "kubernetes" needs Kubernetes, and kubernetes.source is "none"')
+        settings = self._settings
+        access_to = AgentAccessTo(self.kubernetes, settings.access, settings.kubernetes, lambda: self._ssh_access_to)
+        return KubeLauncher(self.kubernetes, access_to, settings.access, settings.kubernetes, settings.burn_in)
 
     @cached_property
     def _launcher_marks(self) -> LauncherMarks | None:

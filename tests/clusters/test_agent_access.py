@@ -11,13 +11,14 @@ import pytest
 import pytest_asyncio
 
 from activities.clients.agent_access import AgentAccessTo
+from activities.clients.kube_launcher import KubeLauncher
 from activities.clients.kubernetes_connection import connect
 from activities.errors import CapabilityMissing, DeadlinePassed, NodeUnreachable
 from activities.inventory import Node
 from activities.kubernetes import JOB, KubernetesApi
 from activities.node_access import LOST, DetachedRun, NodeAccess
 from activities.probing import ChecksArchive, Probe, ProbeWish
-from activities.settings import AccessSettings, AwsSettings, KubernetesSettings
+from activities.settings import AccessSettings, AwsSettings, BurnInSettings, KubernetesSettings
 from checks.archive import build_archive
 from infra.lab.faults import Fault
 from infra.lab.lab import Lab
@@ -34,12 +35,18 @@ from workers.sections import IntakeSettings
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 
 
+SSHD = '#!/bin/sh\nshift 2; echo "$@" >> served; exec sleep 600\n'
+MPIRUN = '#!/bin/sh\necho launched >> launched; echo "$@"; echo "$OMPI_MCA_plm_rsh_args"\n'
+"""Stand-ins on the lab nodes: which words reach the programs, how often, and where."""
+
+
 class Cluster:
     """A lab whose nodes are reached by agent, and Hotspare's access to them."""
 
     def __init__(self, lab: Lab, api: KubernetesApi, access: AccessSettings, kubernetes: KubernetesSettings) -> None:
         self.lab, self.api, self.access_settings, self.namespace = lab, api, access, kubernetes.namespace
-        self._access_to = AgentAccessTo(api, access, kubernetes, lambda: pytest.fail("nobody logs in"))
+        self.kubernetes = kubernetes
+        self.access_to = AgentAccessTo(api, access, kubernetes, lambda: pytest.fail("nobody logs in"))
 
     def node(self, name: str) -> Node:
         """The inventory entry of a lab node."""
@@ -50,7 +57,7 @@ class Cluster:
 
     def access(self, name: str) -> NodeAccess:
         """The access to a lab node."""
-        return self._access_to(self.node(name))
+        return self.access_to(self.node(name))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -144,6 +151,30 @@ async def test_a_run_that_a_restart_ended_is_lost_and_the_new_boot_is_told(clust
     await rebooted(cluster, node)
     assert await asyncio.to_thread(access.boot_id, 5.0) != before
     assert (await until_ended(access, "test/lost")).exit_status == LOST
+
+
+async def test_a_group_runs_as_pods_once_and_its_servers_and_keys_go_with_it(cluster: Cluster) -> None:
+    for name in ("node-1", "node-2"):
+        node = cluster.lab.nodes[name]
+        for command, text in (("sshd", SSHD), ("mpirun", MPIRUN)):
+            (node.files.bin / command).write_text(text)
+            (node.files.bin / command).chmod(0o755)
+    access = cluster.access_settings.model_copy(update={"agent_tools_image": "lab/tools"})
+    launcher = KubeLauncher(cluster.api, cluster.access_to, access, cluster.kubernetes, BurnInSettings())
+    nodes = [cluster.node("node-1"), cluster.node("node-2")]
+    for _ in range(2):
+        await asyncio.to_thread(launcher.start, "group/1", nodes, 60.0)
+    while (run := await asyncio.to_thread(launcher.poll, "group/1")).exit_status is None:  # noqa: ASYNC110
+        await asyncio.sleep(0.1)
+    assert run.exit_status == 0
+    assert "-np 16 --host node-1:8,node-2:8 all_reduce_perf" in run.output
+    assert "-p 2222" in run.output
+    first, second = (cluster.lab.nodes[name].root / "var/lib/hotspare" for name in ("node-1", "node-2"))
+    assert (first / "launched").read_text() == "launched\n"
+    assert "authorized_keys" in (second / "served").read_text()
+    assert not (first / "served").exists()
+    left = await asyncio.to_thread(cluster.api.list, JOB, cluster.namespace, labels="hotspare.dev/managed-group")
+    assert len(left) == 1
 
 
 async def test_what_an_agent_cannot_do_is_refused(cluster: Cluster) -> None:
