@@ -251,6 +251,11 @@ class Wiring:
         file.write_bytes(archive.content)
         return ChecksArchive(file, archive.digest)
 
+    @property
+    def jobs(self) -> JobAdapter:
+        """The job system."""
+        return self._job_adapter
+
     @cached_property
     def _job_adapter(self) -> JobAdapter:
         if self._settings.job.adapter == "none":
@@ -259,7 +264,19 @@ class Wiring:
             from activities.jobs.slurm import SlurmJobs
 
             return SlurmJobs(self._slurm, self._settings.job, self._settings.slurm)
+        if self._settings.job.adapter == "kubernetes":
+            return self._kubernetes_jobs
         return CommandJobAdapter(lambda: self._access_to_alias(self._settings.job.head), self._settings.job)
+
+    @property
+    def _kubernetes_jobs(self) -> JobAdapter:
+        from activities.jobs.kubernetes import KubernetesJobs
+        from activities.jobs.progress import ProgressCommand
+
+        settings, nodes = self._settings, self.kubernetes_nodes
+        assert self.kubernetes is not None  # the nodes would have been refused
+        progress = ProgressCommand(lambda: self._access_to_alias(settings.job.head), settings.job)
+        return KubernetesJobs(self.kubernetes, nodes, self.inventory, progress, settings.kubernetes, settings.job)
 
     @cached_property
     def _launcher(self) -> BurnInLauncher:

@@ -44,6 +44,7 @@ class FakeJob:
         self.supplied: list[str] = []
         self.left: list[str] = []
         self.held_for = ""
+        self.ended = ""
         self._machines, self._points, self._lock, self._quarantined = machines, points, lock, quarantined
         self._set_ranks(8)
 
@@ -159,6 +160,7 @@ class FakeJob:
             restarted_by=self.restarted_by,
             seconds_per_step=0.2,
             held_for=self.held_for if self.state is JobState.HELD else "",
+            ended=self.ended,
             controller="" if self.restarted_by is RestartedBy.HOTSPARE else f"controller of {self.name}",
             restarts_left=self.restarts_left,
             warnings=list(self.warnings),

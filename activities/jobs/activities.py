@@ -208,9 +208,9 @@ class JobActivities:
             steps: set[int] = set()
 
             def trains(status: JobStatus) -> bool:
-                self._refuse_spent(status)
+                self._refuse_ended(status)
                 self._hand(request.job, status, supplied, bad)
-                if status.state is not JobState.RUNNING or any(status.runs_on(node.name) for node in bad):
+                if status.state is not JobState.RUNNING or any(status.may_have_ranks_on(node.name) for node in bad):
                     steps.clear()
                 elif status.step is not None:
                     steps.add(status.step)
@@ -235,15 +235,13 @@ class JobActivities:
             refuse_if_late()
             self._adapter.supply(job, node)
         for node in bad:
-            if status.runs_on(node.name):
+            if status.may_have_ranks_on(node.name):
                 refuse_if_late()
                 self._adapter.leave(job, node)
 
-    def _refuse_spent(self, status: JobStatus) -> None:
-        if status.state is JobState.STOPPED and status.restarts_left == 0:
-            raise PreconditionFailed(
-                f"{status.controller or status.restarted_by.value} has no restart of job {status.job} left and will not start it"
-            )
+    def _refuse_ended(self, status: JobStatus) -> None:
+        if status.ended:
+            raise PreconditionFailed(f"job {status.job} has ended ({status.ended}): {status.controller} starts it no more")
 
     def _await(self, job: str, done: Callable[[JobStatus], bool], deadline_s: float, what: str, token: str = "") -> JobStatus:
         """Poll the job; ends early when a run that was seen under `token` has stopped, for it will not step any more."""

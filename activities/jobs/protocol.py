@@ -33,7 +33,8 @@ class JobStatus(Message):
     or, when they do not, where they ran or are bound to start. `ranks_on` are the nodes on which a rank runs at this moment, None
     where the job system cannot tell (then a running job has one on each of `nodes`). `restarts_left` is what is left of the
     budget of whoever restarts the job, None without a bound or where not known. `controller` names who that is ("JobSet train",
-    "Kueue"). `held_for` is our reason where we hold a job that its controller would start. `waits_for` says why ranks that should
+    "Kueue"). `held_for` is our reason where we hold a job that its controller would start; `ended` how it
+    ended for good, after which its controller starts it no more. `waits_for` says why ranks that should
     run do not ("2 pods cannot be scheduled: ..."). `warnings` are the linter's: why this job will not come back by itself, each
     with the setting that mends it.
     """
@@ -50,6 +51,7 @@ class JobStatus(Message):
     restarts_left: int | None = None
     controller: str = ""
     held_for: str = ""
+    ended: str = ""
     waits_for: str = ""
     warnings: list[str] = []
 
@@ -57,6 +59,10 @@ class JobStatus(Message):
     def ours(self) -> bool:
         """Whether Hotspare may hold and start the job: nobody else restarts it, or we hold it against its controller."""
         return self.restarted_by is RestartedBy.HOTSPARE or (self.state is JobState.HELD and bool(self.held_for))
+
+    def may_have_ranks_on(self, node_name: str) -> bool:
+        """Whether a rank of the job runs on a node or, where nothing can be seen of the node, may."""
+        return node_name in self.ranks_on if self.ranks_on is not None else self.runs_on(node_name)
 
     def runs_on(self, node_name: str) -> bool:
         """Whether a rank of the job runs on a node now."""

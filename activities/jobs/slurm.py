@@ -51,14 +51,22 @@ class SlurmJobs:
         if not found.held:
             self._refuse_what_cannot_come_back(found)
             record = {**found.record, "nodes": self._node_set(found), "held": " ".join(reason.split())[:200]}
-            note = ("update", f"jobid={job}", remember(found, record))
-            if found.ended:  # Slurm takes no note in a job that has ended, only once it waits again
-                self._stop(found)
-                self._slurm.change(*note)
-            else:
-                self._slurm.change(*note)
-                self._stop(found)
+            noted = self._note(found, record)
+            self._stop(found)
+            self._await_stop(job)
+            if not noted:
+                self._slurm.change("update", f"jobid={job}", remember(found, record))
         return self._await_stop(job)
+
+    def _note(self, found: SlurmJob, record: dict[str, Any]) -> bool:
+        """Note a record in the job. False where Slurm takes none: the job has ended, and must wait again first."""
+        try:
+            self._slurm.change("update", f"jobid={found.id}", remember(found, record))
+        except CommandFailed as error:
+            if "already finished" not in str(error):
+                raise
+            return False
+        return True
 
     def resume(self, job: str, nodes: list[str], token: str) -> None:
         found = self._look(job)
@@ -92,6 +100,9 @@ class SlurmJobs:
 
     def supply(self, job: str, node: Node) -> None:
         raise CapabilityMissing(f"job {job}: it is released onto a node list that names every node, so none is supplied")
+
+    def take_back(self, job: str, node: Node) -> None:
+        """Nothing was supplied, so nothing is to be undone."""
 
     def leave(self, job: str, node: Node) -> None:
         raise CapabilityMissing(f"job {job}: Slurm stops a job as a whole; only a hold moves it off a node")

@@ -50,11 +50,6 @@ class SlurmJob:
         return "PENDING" in self.states and not self.states & _RANKS
 
     @property
-    def ended(self) -> bool:
-        """Whether the job has ended, so that only a requeue brings it back."""
-        return bool(self.states & _ENDED) and not self.states & _RANKS
-
-    @property
     def held(self) -> bool:
         """Whether the job waits and nothing but a release starts it."""
         kept = bool(self.states & _HELD_FLAGS) or self._row.get("hold") is True or self.reason in _HELD_REASONS

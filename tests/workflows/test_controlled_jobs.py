@@ -102,7 +102,7 @@ async def test_a_controller_that_does_not_manage_is_taken_over_with_a_burn_in_an
 async def test_a_controller_without_restarts_left_is_told_to_people_and_nothing_is_restarted(controlled: Healing) -> None:
     fleet = controlled.fleet
     fleet.job.controller_works = False
-    fleet.job.restarts_left = 0
+    fleet.job.restarts_left, fleet.job.ended = 0, "failed: reached max number of restarts"
     fleet.job.warnings = ["JobSet train has no restart left: raise spec.failurePolicy.maxRestarts"]
     fleet.inject("node-3", FakeFault(xid=64, cure=Cure.NEVER))
     fleet.job.stop()

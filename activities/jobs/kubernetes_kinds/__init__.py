@@ -1,0 +1,1 @@
+"""What differs between kinds of Kubernetes workloads, one module a kind, behind the protocol in `workload.py`."""
