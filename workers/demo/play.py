@@ -51,10 +51,11 @@ async def play(stories: tuple[Story, ...], folder: Path, screen: Screen, setting
 async def _play_one(story: Story, stage: Stage, screen: Screen) -> bool:
     await stage.prepare(story)
     before = stage.job()
+    job = await stage.job_name()
     reboots = stage.calls("RebootInstances")
     since = datetime.now(UTC)
     began = time.monotonic()
-    follower = Follower(stage.desk.client, stage.desk.settings.name, stage.nodes, before.name, since)
+    follower = Follower(stage.desk.client, stage.desk.settings.name, stage.nodes, job, since)
     for line in await stage.inject(story.fault):
         screen.injected(story.fault.node, line)
     watch = JobWatch(before)

@@ -50,6 +50,12 @@ class Stage:
             by_us=sum(1 for resume in status["resumes"] if resume.get("token")),
         )
 
+    async def job_name(self) -> str:
+        """What Hotspare calls the job: on Kubernetes it is more than its name."""
+        node = await self.desk.resolve(self.lab.nodes[self.job().nodes[0]].instance_id)
+        found = await asyncio.to_thread(self.desk.wiring.jobs.find_on, node)
+        return found.job if found else self.job().name
+
     async def prepare(self, story: Story) -> None:
         """Fill the pool for a story, put its hidden faults in place, and let the job reach a checkpoint of its own."""
         for name in story.spares:
