@@ -95,8 +95,12 @@ class SlurmJobs:
             remember(found, record),
         )
         self._slurm.change("release", job)
-        # A requeued job may not begin for two minutes (slurmctld's own delay); it has waited long enough.
-        self._slurm.change("update", f"jobid={job}", "StartTime=now")
+        # A released job may not begin for two minutes after its requeue (slurmctld's own delay); it has waited long enough.
+        try:
+            self._slurm.change("update", f"jobid={job}", "StartTime=now")
+        except CommandFailed as error:
+            if "no longer pending" not in str(error):
+                raise
 
     def supply(self, job: str, node: Node) -> None:
         raise CapabilityMissing(f"job {job}: it is released onto a node list that names every node, so none is supplied")

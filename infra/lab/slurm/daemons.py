@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from infra.lab.node import LabNode, NodeState
+from infra.lab.processes import PROC, kill, processes_with
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "squeue", "sinfo", "sbatch", "srun", "scancel")
 PACKAGES = "slurm-wlm munge"
@@ -67,6 +68,7 @@ class SlurmDaemons:
         self.environment = {**os.environ, "SLURM_CONF": str(self.conf)}
         self._beside: list[asyncio.subprocess.Process] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._minded: set[str] = set()
         for part in (folder / "log", self.run / "state", self.run / "spool"):
             part.mkdir(parents=True, exist_ok=True)
 
@@ -101,6 +103,7 @@ class SlurmDaemons:
 
     def mind(self, slurm_name: str, node: LabNode) -> None:
         """Run a slurmd on a node whenever it is up; when it goes down, its processes go with it."""
+        self._minded.add(slurm_name)
         self._tasks.append(asyncio.ensure_future(self._mind(slurm_name, node)))
 
     async def _mind(self, slurm_name: str, node: LabNode) -> None:
@@ -115,6 +118,7 @@ class SlurmDaemons:
             stopping = asyncio.ensure_future(self._stop_where_node_hangs(node, boots, daemon))
             await daemon.wait()
             stopping.cancel()
+            self._end_steps(slurm_name)
             await asyncio.sleep(0.2)
 
     async def _stop_where_node_hangs(self, node: LabNode, boots: int, daemon: asyncio.subprocess.Process) -> None:
@@ -127,6 +131,14 @@ class SlurmDaemons:
             await node.wait_until(lambda seen: not seen.hangs or seen.boots != boots)
             with contextlib.suppress(ProcessLookupError):
                 daemon.send_signal(signal.SIGCONT)
+
+    def _end_steps(self, slurm_name: str) -> None:
+        """Kill the slurmstepds of a node that went down. They hide their environment, but each has its slurmd's log open."""
+        log = str(self.folder / "log" / f"slurmd.{slurm_name}")
+        for entry in PROC.iterdir():
+            with contextlib.suppress(OSError):
+                if (entry / "comm").read_text().strip() == "slurmstepd" and log in _open_files(entry):
+                    kill(int(entry.name))
 
     async def ask(self, name: str, *words: str) -> tuple[int, str]:
         """Run a command of Slurm; returns exit status and what it printed, errors last."""
@@ -168,9 +180,17 @@ class SlurmDaemons:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for name in self._minded:
+            self._end_steps(name)
+        for pid in processes_with(b"SLURM_CONF=" + os.fsencode(self.conf)):  # srun and what it started
+            kill(pid)
         for process in reversed(self._beside):
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
         self._beside.clear()
         shutil.rmtree(self.run, ignore_errors=True)
+
+
+def _open_files(process: Path) -> set[str]:
+    return {os.readlink(file) for file in (process / "fd").iterdir()}
