@@ -155,7 +155,8 @@ async def tell_job(incident: Incident, step: Step) -> None:
     """Start the recovery of the job that holds the node, or join the one that runs."""
     if incident.known.job_running and not await may_disrupt(incident, f"the stop of {incident.known.job}"):
         return
-    restart_only = incident.known.opinion is not None and incident.known.opinion.action in RESTART_ONLY
+    opinion, owned = incident.known.opinion, bool(incident.known.others.owns)
+    restart_only = owned or (opinion is not None and opinion.action in RESTART_ONLY)
     out = NodeOut(
         incident=incident.known.incident,
         instance_id=incident.node.instance_id,

@@ -12,6 +12,7 @@ from activities.clients.fake_kubernetes import FakeKubernetes
 from activities.clients.fake_machine import Cure, FakeFault
 from activities.errors import ProviderBusy
 from activities.incidents import StartIncident
+from activities.jobs.protocol import RestartedBy
 from activities.kubernetes import NODE, labels_of
 from activities.node import Report
 from activities.nvsentinel import OPT_OUT, REBOOT_NODE
@@ -169,5 +170,18 @@ async def test_a_node_of_auto_mode_is_never_disrupted_and_a_person_is_told_why(n
     fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
     report = await (await no_spares.report("node-2", xid=79)).result()
     assert (fleet.count("reboot"), fleet.count("stop"), fleet.count("start_instance")) == (0, 0, 0)
-    assert report.outcome == "escalated"
+    assert report.outcome == "left to its owner"
     assert any("EKS Auto Mode repairs and replaces its nodes by itself" in line for line in report.story)
+
+
+async def test_a_controllers_job_on_a_node_of_auto_mode_is_watched_until_it_trains_without_the_node(cluster: Healing) -> None:
+    in_kubernetes(cluster, **{"eks.amazonaws.com/compute-type": "auto"})
+    await cluster.restart_worker()
+    fleet = cluster.fleet
+    fleet.job.restarted_by = RestartedBy.CONTROLLER
+    fleet.inject("node-2", FakeFault(xid=79, cure=Cure.NEVER))
+    fleet.job.supplied.append("spare-1")  # the owner's new node
+    report = await (await cluster.report("node-2", xid=79)).result()
+    assert report.outcome == "left to its owner"
+    assert (fleet.job.controller_restarts, fleet.job.resumes) == (1, [])
+    assert (fleet.count("reboot"), fleet.count("set_tags")) == (0, 0)

@@ -106,6 +106,19 @@ def part_of_a_storm(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step 
     return Step(kind=StepKind.CLOSE, outcome="part of a storm", because=because)
 
 
+def left_to_its_owner(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    """A node that only its owner may touch is not quarantined; a controller's job that died of it is watched until it runs."""
+    owns = facts.others.owns
+    if not owns or facts.quarantined or (facts.opinion and facts.opinion.action in JOB_ONLY):
+        return None
+    if facts.job_controller and not facts.job_running and not facts.job_told:
+        because = [f"{facts.job} has died of it, and {owns}: see the job restarted, leave the node to its owner"]
+        return gate(Action.RESTART_JOB, facts, policy) or Step(kind=StepKind.TELL_JOB, because=because)
+    if facts.job_told and not facts.job_done:
+        return await_job(facts, policy)
+    return page_and_close(facts, f"{facts.node.name} is left to its owner: {owns}", "left to its owner", facts.job_outcome)
+
+
 def for_people(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     assert facts.opinion
     if facts.quarantined or facts.opinion.action in JOB_ONLY or rungs.left or facts.job_told or facts.disrupted:

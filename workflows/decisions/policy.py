@@ -27,6 +27,7 @@ RUNBOOK: tuple[Guard, ...] = (
     before.opted_out,
     before.part_of_a_storm,
     before.only_we_cannot_reach_it,
+    before.left_to_its_owner,
     before.diagnostics,
     before.for_people,
     before.restart_the_job,
