@@ -173,7 +173,13 @@ async def tell_job(incident: Incident, step: Step) -> None:
     )
     await incident.talk.give_back(AskKind.REPAIR_SLOT)
     incident.learn(job_told=True)
-    incident.tell("job told", f"{joined.workflow_id} {'restarts it' if restart_only else 'holds it and waits for a node'}")
+    incident.tell("job told", f"{joined.workflow_id} {_what_it_does(incident, restart_only)}")
+
+
+def _what_it_does(incident: Incident, restart_only: bool) -> str:
+    if incident.known.job_controller:
+        return f"watches {incident.known.job_controller} restart it"
+    return "restarts it" if restart_only else "holds it and waits for a node"
 
 
 async def answer_job(incident: Incident, message: NodeIn | NodeGivenUp) -> None:

@@ -124,12 +124,13 @@ class NodeSet:
 
     def newcomers(self) -> list[str]:
         """Return the names of the nodes that came in for others, where they are proven."""
-        return [answer.node_name for answer in self._answers.values() if answer.proof and answer.node_name not in self._names]
+        came = [answer for answer in self._answers.values() if answer.proof and answer.instance_id != answer.replaces]
+        return [answer.node_name for answer in came if answer.node_name not in self._names]
 
     def replaced(self) -> list[str]:
         """Return the names of the nodes that the job is to run on no more."""
-        now = self.nodes()
-        return [message.node_name for message in self._out.values() if not message.restart_only and message.node_name not in now]
+        back = {answer.node_name for answer in self._answers.values()}
+        return [out.node_name for out in self._out.values() if not out.restart_only and out.node_name not in back]
 
     def proofs(self) -> list[str]:
         """Return what proves each node that came in, in words."""
