@@ -103,7 +103,7 @@ def node_set(pods: Sequence[Object], before: Sequence[Bound]) -> list[str]:
         if missing[rank] > 0 and node not in nodes:
             nodes.append(node)
             missing[rank] -= 1
-    # A restart may deal the nodes out anew: then a rank's last node has another rank, and the node that lacks one is still missing.
+    # A restart may deal the nodes out anew: a rank's last node has another rank then, and a node without one is still missing.
     spare_places = sum(count for count in missing.values() if count > 0)
     idle = list(dict.fromkeys(node for _, node in earlier if node not in nodes))
     return sorted({*nodes, *idle[:spare_places]})

@@ -44,7 +44,7 @@ async def test_without_a_free_spare_the_node_is_repaired_where_it_is(on: World) 
     if on.adapter.controlled:
         await on.told("node-2", "asks a person")  # nothing is idle that could prove it in a pair
         assert "node-2" in await on.stage.quarantined()
-        await on.say("node-2", "approve", "its deep re-test passed")
+        await on.say("node-2", "approve", "its deep re-test passed", "RESTART_JOB")
     report = await on.report("node-2")
     assert (report.outcome, report.fate) == ("resolved", "back in service"), "\n".join(report.story)
     await on.trains_on(with_=("node-2",))

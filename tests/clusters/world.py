@@ -124,9 +124,9 @@ class World:
                     return line
             await asyncio.sleep(LOOK_S)
 
-    async def say(self, node: str, verb: str, why: str) -> None:
+    async def say(self, node: str, verb: str, why: str, step: str = "") -> None:
         """A person's word to the incident of a node."""
-        await self.incident(node).execute_update(verb, Word(by="dana", reason=why))
+        await self.incident(node).execute_update(verb, Word(by="dana", reason=why, step=step))
 
     def reboots(self, node: str) -> int:
         """How often EC2 was asked to reboot a node."""
