@@ -57,6 +57,8 @@ def _allocated(facts: NodeFacts) -> str:
         return f"which job has {name} is not known: {facts.job_unknown}"
     if job is None or job.state in (JobState.STOPPED, JobState.HELD):
         return ""
+    if job.ranks_on is not None and name not in job.ranks_on:
+        return ""  # it runs, or may run, elsewhere: this node is out, and its controller waits for another
     if job.state is JobState.RUNNING:
         return f"job {job.job} is running on {name}"
     return f"whether job {job.job} runs on {name} is not known"

@@ -190,7 +190,7 @@ class SlurmJobs:
             job=job.id,
             state=state,
             nodes=nodes,
-            ranks_on=nodes if state is JobState.RUNNING else [],
+            ranks_on=None if state is JobState.UNKNOWN else nodes if state is JobState.RUNNING else [],
             step=step,
             checkpoint_step=checkpoint,
             seconds_per_step=pace,

@@ -31,12 +31,21 @@ def job(state: JobState, by: RestartedBy = RestartedBy.HOTSPARE) -> JobStatus:
     [
         NodeFacts(node(quarantine=OURS), IDLE),
         NodeFacts(node(quarantine=OURS), IDLE, job(JobState.STOPPED)),
+        NodeFacts(node(quarantine=OURS), IDLE, job(JobState.RUNNING).model_copy(update={"ranks_on": ["node-2"]})),
         NodeFacts(node(lease=LEASED), IDLE),
         NodeFacts(node(), IDLE, job(JobState.HELD)),
         NodeFacts(node(role="spare"), IDLE),
         NodeFacts(node(role="spare", lease=LEASED), IDLE),
     ],
-    ids=["quarantined", "quarantined, job stopped", "leased", "job held", "spare", "leased spare"],
+    ids=[
+        "quarantined",
+        "quarantined, job stopped",
+        "quarantined, job runs elsewhere",
+        "leased",
+        "job held",
+        "spare",
+        "leased spare",
+    ],
 )
 def test_a_free_node_that_is_ours_may_be_tested(facts: NodeFacts) -> None:
     assert why_not(facts) == []
@@ -46,6 +55,10 @@ def test_a_free_node_that_is_ours_may_be_tested(facts: NodeFacts) -> None:
     ("facts", "reason"),
     [
         (NodeFacts(node(quarantine=OURS), IDLE, job(JobState.RUNNING)), "job train is running on node-1"),
+        (
+            NodeFacts(node(quarantine=OURS), IDLE, job(JobState.UNKNOWN).model_copy(update={"ranks_on": ["node-1", "node-2"]})),
+            "whether job train runs on node-1 is not known",
+        ),
         (NodeFacts(node(quarantine=OURS), IDLE, job(JobState.UNKNOWN)), "whether job train runs on node-1 is not known"),
         (NodeFacts(node(quarantine=OURS), IDLE, job_unknown="no command"), "which job has node-1 is not known: no command"),
         (NodeFacts(node(quarantine=OURS), GpuUse(3)), "3 processes hold GPUs of node-1"),

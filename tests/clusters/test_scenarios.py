@@ -11,8 +11,9 @@ import pytest
 
 from infra.lab.faults import Cure, Fault
 from tests.clusters.world import ADAPTERS, Adapter, World, world
+from workflows.messages import IncidentReport
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(180)
 
 SHORT_DRAIN = {"drain_deadline_s": 4.0}
 """So that a drain that is held up is told within seconds."""
@@ -27,11 +28,16 @@ async def on(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Wo
             yield one
 
 
+def story_of(*reports: IncidentReport) -> str:
+    """What to read where a scenario ended badly."""
+    return "\n".join(line for report in reports for line in report.story)
+
+
 async def test_a_node_that_never_comes_back_is_replaced_and_stays_out(on: World) -> None:
     await on.spares("spare-1", "spare-2")
     await on.inject("node-2", Fault(xid=79, cure=Cure.NO_BOOT.value))
     report = await on.report("node-2")
-    assert (report.outcome, report.fate) == ("resolved", "retired"), "\n".join(report.story)
+    assert (report.outcome, report.fate) == ("resolved", "retired"), story_of(report)
     await on.trains_on(without=("node-2",))
     assert "node-2" in await on.stage.quarantined()
     assert on.reboots("node-2") == 1
@@ -46,7 +52,7 @@ async def test_without_a_free_spare_the_node_is_repaired_where_it_is(on: World) 
         assert "node-2" in await on.stage.quarantined()
         await on.say("node-2", "approve", "its deep re-test passed", "RESTART_JOB")
     report = await on.report("node-2")
-    assert (report.outcome, report.fate) == ("resolved", "back in service"), "\n".join(report.story)
+    assert (report.outcome, report.fate) == ("resolved", "back in service"), story_of(report)
     await on.trains_on(with_=("node-2",))
     assert on.reboots("node-2") == 1
     assert not await on.stage.quarantined()
@@ -58,7 +64,7 @@ async def test_two_incidents_of_one_job_are_one_recovery(on: World) -> None:
     await on.inject("node-3", Fault(xid=64, cure=Cure.NEVER.value))
     await on.inject("node-1", Fault(xid=94, cure=Cure.REBOOT.value))
     reports = [await on.report(name) for name in ("node-1", "node-3")]
-    assert [report.outcome for report in reports] == ["resolved", "resolved"], "\n".join(line for report in reports for line in report.story)
+    assert [report.outcome for report in reports] == ["resolved", "resolved"], story_of(*reports)
     await on.trains_on(with_=("node-1",), without=("node-3",))
     assert on.reboots("node-1") + on.reboots("node-3") == 0
     assert await on.stage.quarantined() == {"node-3"}
@@ -70,7 +76,7 @@ async def test_a_node_that_somebody_else_keeps_out_of_service_is_left_to_them(on
     await on.keep_out("node-2")
     await on.inject("node-2", Fault(xid=79, cure=Cure.REBOOT.value))
     report = await on.report("node-2")
-    assert report.outcome == "escalated", "\n".join(report.story)
+    assert report.outcome == "escalated", story_of(report)
     assert await on.kept_out("node-2")
     assert on.reboots("node-2") == 0
     assert "node-2" not in await on.stage.quarantined()
@@ -88,5 +94,5 @@ async def test_a_drain_that_a_budget_holds_up_names_the_pod_and_waits_for_a_pers
     await on.unprotect_pods()
     await on.say("node-2", "hand_back", "the database has moved")
     report = await on.report("node-2")
-    assert (report.outcome, report.fate) == ("resolved", "probation"), "\n".join(report.story)
+    assert (report.outcome, report.fate) == ("resolved", "probation"), story_of(report)
     assert on.reboots("node-2") == 1
