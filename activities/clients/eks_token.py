@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 import boto3
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 from botocore.signers import RequestSigner
 
 from activities.errors import AccessRefused
@@ -52,6 +52,8 @@ class EksToken:
         try:
             client = self._session.client("sts", region_name=self._region)
             service, credentials = client.meta.service_model.service_id, self._session.get_credentials()
+            if credentials is None:
+                raise NoCredentialsError
             signer = RequestSigner(service, self._region, "sts", "v4", credentials, self._session.events)
             request = {
                 "method": "GET",

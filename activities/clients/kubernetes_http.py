@@ -73,7 +73,8 @@ class KubernetesHttp:
     """Sends requests through the official client's connection pool and credentials."""
 
     def __init__(self, api: ApiClient | Callable[[], ApiClient], timeout_s: float) -> None:
-        self._opened, self._open_api = (api, None) if isinstance(api, ApiClient) else (None, api)
+        self._opened: ApiClient | None = api if isinstance(api, ApiClient) else None
+        self._open_api: Callable[[], ApiClient] | None = None if isinstance(api, ApiClient) else api
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
 

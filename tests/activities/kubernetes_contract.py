@@ -81,7 +81,10 @@ class VerbsContract:
         world.node("n1")
         world.pod("p1", "ip-n1", labels={"job": "a"})
         world.pod("p2", "ip-n1", labels={"job": "b"})
-        names = lambda **query: [pod["metadata"]["name"] for pod in world.api.list(POD, NAMESPACE, **query)]  # noqa: E731
+
+        def names(labels: str = "", fields: str = "") -> list[str]:
+            return [pod["metadata"]["name"] for pod in world.api.list(POD, NAMESPACE, labels=labels, fields=fields)]
+
         assert names(labels="job=a") == ["p1"]
         assert names(labels="job in (a,b)", fields="spec.nodeName=ip-n1") == ["p1", "p2"]
         assert names(labels="job!=a,job") == ["p2"]
@@ -319,9 +322,11 @@ class DrainContract:
             self.drain(world, node, KubeletClock(world), mode="allow_completion")
         assert world.pods() == ["rank-0"]
         clock = KubeletClock(world)
-        clock.meanwhile = lambda: (
-            world.api.patch(POD, "rank-0", {"status": {"phase": "Succeeded"}}, NAMESPACE, subresource="status") and None
-        )
+
+        def finish() -> None:
+            world.api.patch(POD, "rank-0", {"status": {"phase": "Succeeded"}}, NAMESPACE, subresource="status")
+
+        clock.meanwhile = finish
         assert "1 pod moved" in self.drain(world, node, clock, mode="allow_completion").said
 
     def test_nothing_is_drained_without_the_incidents_own_quarantine(self, world: World) -> None:
