@@ -112,7 +112,7 @@ async def test_a_write_of_somebody_else_in_between_is_kept_and_put_back(api: Kub
     racing = Racing(api)
     fleet.kubernetes = racing
     await tell(fleet.healers, fleet, stand_back=True)
-    assert racing.refused == 1
+    assert racing.refused >= 1  # the controllers of the control plane write too
     _, annotations = await now(api)
     assert annotations["karpenter.sh/do-not-disrupt"] == "true"
     await tell(fleet.healers, fleet, stand_back=False)
