@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from activities.clock import Clock, SystemClock, beat
-from activities.errors import CapabilityMissing, DeadlinePassed, PreconditionFailed, ProviderBusy, UnknownNode
+from activities.errors import CapabilityMissing, DeadlinePassed, NotOurs, PreconditionFailed, ProviderBusy, UnknownNode
 from activities.inventory import Inventory, Node
 from activities.jobs.kubernetes_kinds.pytorch_job import auto_resumes
 from activities.jobs.kubernetes_kinds.workload import Placement
@@ -69,7 +69,8 @@ class KubernetesJobs:
             name = self._nodes.name(node)
         except UnknownNode:
             return None
-        found = [status for one in self._candidates(name) if node.name in (status := self._status(one)).nodes]
+        looked_at = [self._status(one) for one in self._candidates(name) if not _complete(one)]
+        found = [status for status in looked_at if node.name in status.nodes]
         if not found:
             return None
         others = [f"{other.job} has pods on {node.name} too" for other in found[1:]]
@@ -139,7 +140,10 @@ class KubernetesJobs:
             raise CapabilityMissing(
                 f"job {job} has ended ({ended.words}), and what has ended is not started again; submit it anew"
             )
-        if KUBE_HELD not in annotations_of(workload.family.top) or not workload.kind.suspended(workload.family):
+        ours, suspended = KUBE_HELD in annotations_of(workload.family.top), workload.kind.suspended(workload.family)
+        if suspended and not ours:
+            raise NotOurs(f"job {job} was suspended by somebody else, who starts it again; Hotspare does not take it over")
+        if not suspended:
             said = {"metadata": {"annotations": {KUBE_HELD: reason[:500] or "held by Hotspare"}}}
             self._patch(workload, said | workload.kind.suspend(True))
         return self._until(job, JobState.HELD, "stopped")
@@ -234,6 +238,12 @@ class KubernetesJobs:
 
     def _patch(self, workload: Workload, body: Object) -> None:
         self._api.patch(workload.kind.kind, workload.name, body, workload.namespace)
+
+
+def _complete(workload: Workload) -> bool:
+    """Whether a job has done its work: its pods may still be listed, and it needs no node any more."""
+    ended = workload.kind.ended(workload.family)
+    return ended is not None and not ended.failed
 
 
 def _in_kueue(workload: Workload) -> bool:
