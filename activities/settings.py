@@ -158,11 +158,6 @@ class KubernetesSettings(Section):
     drain_poll_s: float = Field(
         5.0, description="Seconds between tries of an eviction that a budget refused. Source: kubectl drain"
     )
-    ready_deadline_s: float = Field(
-        900.0,
-        description="From a node that passed its tests to Ready with all GPUs allocatable, before it is un-cordoned. Hotspare "
-        "default: the device plugin comes up minutes after the kubelet",
-    )
     gpu_resource: str = Field("nvidia.com/gpu", description="Resource whose allocatable count must be back")
 
 

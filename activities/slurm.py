@@ -68,7 +68,7 @@ class Slurm:
     def __init__(
         self, access_to_head: Callable[[], NodeAccess], inventory: Inventory, settings: SlurmSettings, cluster: str = ""
     ) -> None:
-        self._access_to_head = access_to_head
+        self.access_to_head = access_to_head
         self._inventory = inventory
         self._settings = settings
         self._cluster = cluster
@@ -111,13 +111,6 @@ class Slurm:
             self._expanded[expression] = self._run("scontrol", ["show", "hostnames", expression]).split()
         return list(self._expanded[expression])
 
-    def on_head(self, command: list[str], deadline_s: float) -> str:
-        """Run another command on the head node, such as the one that tells a job's progress."""
-        answer = self._access_to_head().run(command, deadline_s)
-        if answer.exit_status != 0:
-            raise CommandFailed(f"{command[0]} ended with status {answer.exit_status}: {_last(answer.stderr, answer.stdout)}")
-        return answer.stdout
-
     def names(self) -> NodeNames:
         """Look up which Slurm node is which node of the inventory."""
         return NodeNames(self.nodes(), self._inventory.list(self._cluster))
@@ -135,7 +128,7 @@ class Slurm:
     def _run(self, program: str, words: list[str], *, sudo: bool = False) -> str:
         folder = self._settings.bin_dir
         command = [*(["sudo", "-n"] if sudo else []), f"{folder}/{program}" if folder else program, *words]
-        answer = self._access_to_head().run(command, COMMAND_DEADLINE_S, JSON_LIMIT)
+        answer = self.access_to_head().run(command, COMMAND_DEADLINE_S, JSON_LIMIT)
         if answer.exit_status == 0:
             return answer.stdout
         said = _last(answer.stderr, answer.stdout)

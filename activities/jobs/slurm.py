@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from typing import Any
 
 from activities.clock import Clock, SystemClock
-from activities.errors import BadInput, CapabilityMissing, CommandFailed, HotspareError, PreconditionFailed
+from activities.errors import BadInput, CapabilityMissing, CommandFailed, PreconditionFailed
 from activities.inventory import Node
-from activities.jobs.command import fill
+from activities.jobs.progress import ProgressCommand
 from activities.jobs.protocol import JobState, JobStatus, RestartedBy
 from activities.jobs.slurm_jobs import SlurmJob, newest_first, remember
 from activities.settings import JobSettings, SlurmSettings
@@ -28,7 +26,7 @@ class SlurmJobs:
 
     def __init__(self, slurm: Slurm, job: JobSettings, settings: SlurmSettings, clock: Clock | None = None) -> None:
         self._slurm = slurm
-        self._job = job
+        self._progress = ProgressCommand(slurm.access_to_head, job)
         self._settings = settings
         self._clock = clock or SystemClock()
         self._ran_on: dict[str, str] = {}
@@ -185,33 +183,17 @@ class SlurmJobs:
     def _status(self, job: SlurmJob, names: NodeNames) -> JobStatus:
         nodes = [names.inventory_name(name) for name in self._node_set(job)]
         state = job.job_state
-        step, checkpoint, pace = self._progress(job.id)
+        told = self._progress.of(job.id)
         return JobStatus(
             job=job.id,
             state=state,
             nodes=nodes,
             ranks_on=None if state is JobState.UNKNOWN else nodes if state is JobState.RUNNING else [],
-            step=step,
-            checkpoint_step=checkpoint,
-            seconds_per_step=pace,
+            step=told.step,
+            checkpoint_step=told.checkpoint_step,
+            seconds_per_step=told.seconds_per_step,
             run_token=job.run_token,
             restarted_by=RestartedBy.HOTSPARE,
             waits_for=job.waits_for,
-            warnings=job.warnings(shows_progress=bool(self._job.progress)),
+            warnings=job.warnings(shows_progress=self._progress.configured),
         )
-
-    def _progress(self, job: str) -> tuple[int | None, int | None, float | None]:
-        """What the command `job.progress` tells; a job whose progress cannot be told is not a job that stands still."""
-        if not self._job.progress:
-            return None, None, None
-        command = [fill(part, {"job": job}) for part in self._job.progress]
-        try:
-            told = json.loads(self._slurm.on_head(command, self._job.command_deadline_s))
-            return _of(told, "step", int), _of(told, "checkpoint_step", int), _of(told, "seconds_per_step", float)
-        except (HotspareError, ValueError, TypeError, AttributeError):
-            return None, None, None
-
-
-def _of(told: dict[str, Any], key: str, kind: Callable[[Any], Any]) -> Any:
-    value = told.get(key)
-    return None if value is None else kind(value)

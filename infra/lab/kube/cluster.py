@@ -143,7 +143,6 @@ class KubernetesCluster:
                 "namespace": NAMESPACE,
                 "drain_deadline_s": 60.0,
                 "drain_poll_s": 0.5,
-                "ready_deadline_s": 60.0,
             },
             "access": access,
             **({"intake": {"port": self._intake_port}} if self._intake_port else {}),
