@@ -54,7 +54,7 @@ format: $(STAMP) ## write the style that lint asks for
 
 lock: ## renew requirements/dev.lock from pyproject.toml (needs uv on the PATH)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
-	  --extra lab --extra kubernetes --group dev pyproject.toml --output-file requirements/dev.lock
+	  --extra lab --extra kubernetes --extra plots --group dev pyproject.toml --output-file requirements/dev.lock
 
 bench: $(STAMP) ## measure: seconds from a fault line to quarantine, history per incident, ...
 	@$(BIN)/python -m pytest tests/bench -o addopts="--import-mode=importlib --strict-markers" --capture=no $(ARGS)
