@@ -59,8 +59,65 @@ class InventorySettings(Section):
     cache_s: float = Field(10.0, description="Seconds an inventory answer may be reused. Hotspare default: shorter than any step")
 
 
+class PodSettings(Section):
+    """For access.kind = "agent" and burn_in.launcher = "kubernetes": how commands run as pods on their nodes."""
+
+    lease_max_age_s: float = Field(
+        25.0,
+        gt=0,
+        description="Age of a kubelet's lease from which the node counts as not answering, though Kubernetes calls it Ready for "
+        'up to 50 s. Source: the kubelet renews every 10 s (Kubernetes, "Node heartbeats"); two renewals may be late',
+    )
+    look_s: float = Field(
+        0.25, gt=0, description="Between looks at a run that is waited for. Hotspare default: short beside the start of a pod"
+    )
+    result_grace_s: float = Field(
+        20.0, gt=0, description="From the end of a command to its result in the API. Hotspare default: a busy API server"
+    )
+    term_grace_s: float = Field(
+        5.0, ge=0, description="From SIGTERM to SIGKILL of a command that is ended. Hotspare default: below the pod's own 20 s"
+    )
+    shown_every_s: float = Field(
+        2.0, gt=0, description="Between looks at what a long run prints, to be seen meanwhile. Hotspare default: burn_in.poll_s"
+    )
+    shown_bytes: int = Field(
+        65536, gt=0, description="Bytes of it that are seen meanwhile, of its end. Hotspare default: as access.output_limit"
+    )
+    ready_after_s: float = Field(
+        1.0,
+        ge=0,
+        description="A server of a group run that has lived so long counts as ready. Hotspare default: sshd listens, or ends, "
+        "within milliseconds",
+    )
+    write_for_s: float = Field(
+        60.0,
+        gt=0,
+        description="How long a run tries to write its result. Hotspare default: an API server restarts within it",
+    )
+    backstop_s: int = Field(
+        120,
+        gt=0,
+        description="Past its own deadline, Kubernetes ends a run that did not end itself. Hotspare default: its grace periods "
+        "and its last write fit in",
+    )
+    keep_s: int = Field(
+        86400,
+        gt=0,
+        description="How long an ended run stays known. Hotspare default: a worker that is away for a day starts nothing twice",
+    )
+    keep_once_s: int = Field(
+        300,
+        gt=0,
+        description="The same for a command whose caller waits for it and deletes it, unless he dies. Hotspare default: long "
+        "enough to read it by hand",
+    )
+    ssh_port: int = Field(
+        2222, gt=0, lt=65536, description="Port of sshd in the pods of a group run, on the host's network. Hotspare default"
+    )
+
+
 class AccessSettings(Section):
-    """SSH access to nodes."""
+    """How nodes are reached: over SSH, or by Jobs of Kubernetes."""
 
     ssh_config: Path = Field(
         Path("~/.ssh/config"), description="OpenSSH client configuration: host, port, user, key, known hosts"
@@ -96,6 +153,7 @@ class AccessSettings(Section):
         "Hotspare default: the first pull of an image takes tens of seconds",
     )
     agent_tools_image: str = Field("", description="For agent: image with all_reduce_perf, mpirun and sshd, for the burn-in")
+    pods: PodSettings = PodSettings()
 
 
 class JobSettings(Section):

@@ -29,17 +29,6 @@ from activities.settings import AccessSettings, KubernetesSettings
 FILE_LIMIT_BYTES = 700_000
 """Largest file that is put on a node. Source: a ConfigMap holds 1 MiB."""
 
-LEASE_MAX_AGE_S = 25.0
-"""Age of a kubelet's lease from which the node counts as not answering, though Kubernetes calls it Ready for up to 50 s.
-
-Source: the kubelet renews every 10 s (Kubernetes, "Node heartbeats"); two renewals may be late."""
-
-RESULT_GRACE_S = 20.0
-"""Seconds from the end of a command to its result in the API. Hotspare default."""
-
-LOOK_S = 0.25
-"""Seconds between looks at a run that is waited for. Hotspare default: short beside the start of a pod."""
-
 ENDS_NODE = ("reboot", "shutdown", "poweroff")
 
 _PUT = re.compile(r"^files/([^/]+)/[^/]+$")
@@ -149,14 +138,14 @@ class AgentAccess:
                 if result.timed_out:
                     break
                 return result
-            if began is not None and now - began >= deadline_s + RESULT_GRACE_S:
+            if began is not None and now - began >= deadline_s + self._access.pods.result_grace_s:
                 break
             if began is None and now - asked >= self._access.agent_start_s:
                 raise NodeUnreachable(f"{self._node.name}: no pod could be started there: {self._runs.hindrance(run_id)}")
             if (ended := self._runs.ended_badly(run_id)) and self._runs.result(run_id).exit_status is None:
                 raise NodeUnreachable(f"{self._node.name}: the pod that ran {Path(command[0]).name} is gone: {ended}")
             self._ready_node()
-            self._clock.wait(LOOK_S)
+            self._clock.wait(self._access.pods.look_s)
             beat()
         what = " ".join(Path(word).name for word in command[:2])
         raise DeadlinePassed(f"{self._node.name}: no end of {what} within {deadline_s:.0f} s")
@@ -171,7 +160,7 @@ class AgentAccess:
         if ready.get("status") != "True":
             why = ready.get("message") or ready.get("reason") or "it has no condition Ready"
             raise NodeUnreachable(f"{self._node.name}: Kubernetes says it is not Ready: {why}")
-        if (age_s := self._lease_age_s(name)) > LEASE_MAX_AGE_S:
+        if (age_s := self._lease_age_s(name)) > self._access.pods.lease_max_age_s:
             raise NodeUnreachable(f"{self._node.name}: its kubelet was last heard of {age_s:.0f} s ago")
         return found
 

@@ -21,12 +21,7 @@ from activities.names import KUBE_MANAGED_BY
 from activities.node_access import DetachedRun
 from activities.settings import AccessSettings, BurnInSettings, KubernetesSettings
 
-SSH_PORT = 2222
-"""Port of the pods' sshd on the host network, beside the host's own. Hotspare default."""
-
 KEYS = "/etc/hotspare-burn-in"
-OUTPUT_LIMIT = 65536
-
 SSHD = (
     'exec "$(command -v sshd)" -D -e -p "$1" -h "$2/key" -o "AuthorizedKeysFile=$2/authorized_keys" '
     "-o StrictModes=no -o PasswordAuthentication=no -o UsePAM=no -o PidFile=none"
@@ -62,14 +57,14 @@ class KubeLauncher:
         command = group_command(self._burn_in, nodes)
         self._make_keys(run_id)
         others = [_part_of(run_id, place) for place in range(1, len(nodes))]
-        wait_s = self._access.agent_start_s
+        wait_s, port = self._access.agent_start_s, str(self._access.pods.ssh_port)
         for part, node in zip(others, nodes[1:], strict=True):
-            serve = ["sh", "-c", SSHD, "sh", str(SSH_PORT), KEYS]
-            spec = spec_of(part, serve, deadline_s + wait_s, OUTPUT_LIMIT, self._namespace, joined=True, serves=True)
+            serve = ["sh", "-c", SSHD, "sh", port, KEYS]
+            spec = spec_of(part, serve, deadline_s + wait_s, self._access.output_limit, self._namespace, joined=True, serves=True)
             self._runs.start(part, self._job(run_id, part, spec, node, nodes))
-        launch = ["sh", "-c", LAUNCH, "sh", str(SSH_PORT), KEYS, *command]
+        launch = ["sh", "-c", LAUNCH, "sh", port, KEYS, *command]
         more: dict[str, Any] = {"waits_for": [job_name(part) for part in others], "waits_s": wait_s}
-        spec = spec_of(run_id, launch, deadline_s, OUTPUT_LIMIT, self._namespace, joined=True, **more)
+        spec = spec_of(run_id, launch, deadline_s, self._access.output_limit, self._namespace, joined=True, **more)
         self._runs.start(run_id, self._job(run_id, run_id, spec, nodes[0], nodes))
 
     def poll(self, run_id: str) -> DetachedRun:

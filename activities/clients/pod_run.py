@@ -2,14 +2,15 @@
 
 Sent as text and run by the image's Python (3.9, standard library alone): `python3 -I -c TEXT SPEC`. SPEC is JSON: `result` (name
 of the ConfigMap, which exists or will in a moment), `namespace`, `command`, `deadline_s`, `limit` (bytes kept of each stream),
-`files` (ConfigMaps of files to lay out first), `waits_for` (results of other pods that must be ready), `serves` (the command is a
-server: it is ready when it has lived for a moment).
+`pace` (seconds and sizes, from the settings table access.pods), `files` (ConfigMaps of files to lay out first), `waits_for`
+(results of other pods that must be ready), `serves` (the command is a server: it is ready when it has lived for a moment).
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import gzip
 import http.client
 import json
@@ -24,16 +25,11 @@ import time
 import urllib.parse
 from typing import Any
 
-TIMED_OUT = 124
-NO_COMMAND = 127
-ENDED_FROM_OUTSIDE = 143
-TERM_GRACE_S = 5.0
-SHOWN_EVERY_S = 2.0
-READY_AFTER_S = 1.0
-CHUNK_BYTES = 1_000_000  # of base64, a multiple of 4; a ConfigMap holds 1 MiB
-WRITE_FOR_S = 60.0
+TIMED_OUT = 124  # as the command `timeout` of GNU coreutils says it
+NO_EXECUTION, NO_COMMAND = 126, 127  # POSIX, Shell Command Language, "Exit Status for Commands"
+ENDED_FROM_OUTSIDE = 128 + signal.SIGTERM  # as shells say it
+CHUNK_BYTES = 1_000_000  # of base64, a multiple of 4; a ConfigMap holds 1 MiB (Kubernetes, "ConfigMaps")
 HOST_FOLDERS = ("usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin", "sbin", "bin")
-PROGRESS_LIMIT = 65536
 
 
 class Refused(Exception):
@@ -51,7 +47,8 @@ class EndedFromOutside(BaseException):
 class Api:
     """The few calls to the Kubernetes API that a run makes, with the pod's own service account."""
 
-    def __init__(self, namespace: str) -> None:
+    def __init__(self, namespace: str, write_for_s: float) -> None:
+        self._write_for_s = write_for_s
         self._folder = os.environ.get("HOTSPARE_API_DIR", "/var/run/secrets/kubernetes.io/serviceaccount")
         host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         self._host, self._port = host, int(port)
@@ -76,7 +73,7 @@ class Api:
 
     def patiently(self, method: str, name: str = "", body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Try again for a while: the API server may restart, and the ConfigMap may come a moment after the pod."""
-        until, wait = time.monotonic() + WRITE_FOR_S, 0.1
+        until, wait = time.monotonic() + self._write_for_s, 0.1
         while True:
             try:
                 return self.call(method, name, body)
@@ -96,7 +93,7 @@ class Run:
     """One command and the streams that it writes."""
 
     def __init__(self, spec: dict[str, Any], api: Api) -> None:
-        self.spec, self.api = spec, api
+        self.spec, self.api, self.pace = spec, api, spec["pace"]
         self.child: subprocess.Popen[bytes] | None = None
         self.folder = tempfile.mkdtemp(prefix="hotspare-run-")
         self.began = time.time()
@@ -121,7 +118,7 @@ class Run:
                 )
             status = self._wait()
         except OSError as error:
-            status = NO_COMMAND if error.errno == 2 else 126
+            status = NO_COMMAND if error.errno == errno.ENOENT else NO_EXECUTION
             with open(self._path("stderr"), "a") as err_text:
                 err_text.write(f"{self.spec['command'][0]}: {error.strerror}\n")
         except EndedFromOutside:
@@ -132,7 +129,7 @@ class Run:
         child, until = self.child, time.monotonic() + self.spec["deadline_s"]
         assert child is not None
         self._write({"exit_status": None})
-        shown_at, ready = time.monotonic(), False
+        began, shown_at, ready = time.monotonic(), time.monotonic(), False
         while True:
             left = until - time.monotonic()
             if left <= 0:
@@ -143,16 +140,16 @@ class Run:
                 end_group(child.pid, signal.SIGKILL)
                 return 128 - status if status < 0 else status
             now = time.monotonic()
-            if self.spec.get("serves") and not ready and now - shown_at > READY_AFTER_S:
+            if self.spec.get("serves") and not ready and now - began >= self.pace["ready_after_s"]:
                 ready = True
                 self._write({"exit_status": None, "ready": True})
-            if self.spec.get("joined") and now - shown_at > SHOWN_EVERY_S:
+            if self.spec.get("joined") and now - shown_at > self.pace["shown_every_s"]:
                 shown_at = now
                 self._show()
 
     def _show(self) -> None:
         """Let others see what a long run has printed so far; it is no loss if this does not arrive."""
-        text = tail(self._path("stdout"), PROGRESS_LIMIT)
+        text = tail(self._path("stdout"), self.pace["shown_bytes"])
         if text != self._shown:
             with contextlib.suppress(OSError, ValueError, http.client.HTTPException, Refused):
                 self.api.call("PATCH", self.spec["result"], {"binaryData": {"output-0": packed(text, b"")}})
@@ -162,7 +159,7 @@ class Run:
         assert self.child is not None
         end_group(self.child.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.child.wait(TERM_GRACE_S)
+            self.child.wait(self.pace["term_grace_s"])
         end_group(self.child.pid, signal.SIGKILL)
         self.child.wait()
         return status
@@ -259,7 +256,7 @@ def main(words: list[str]) -> None:
     home = os.environ.get("HOME", "/")
     os.makedirs(home, exist_ok=True)
     os.chdir(home)
-    Run(spec, Api(spec["namespace"])).carry_out()
+    Run(spec, Api(spec["namespace"], spec["pace"]["write_for_s"])).carry_out()
 
 
 if __name__ == "__main__":

@@ -25,14 +25,8 @@ API_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 SERVICE_ACCOUNT = "hotspare-run"
 """What a run may do in Kubernetes: write results (infra/kubernetes/agent.yaml)."""
 
-KEEP_S = 86400
-"""How long a run stays known after its end. Hotspare default: a worker that is away for a day starts nothing a second time."""
-
-KEEP_ONCE_S = 300
-"""The same for a command whose caller waits for it, and deletes it himself unless he dies."""
-
-BACKSTOP_S = 120
-"""Seconds past its own deadline at which Kubernetes ends a run that did not end itself. Hotspare default."""
+PACE = ("term_grace_s", "shown_every_s", "shown_bytes", "ready_after_s", "write_for_s")
+"""Settings of pods that the run itself must know."""
 
 
 def job_name(run_id: str) -> str:
@@ -85,12 +79,14 @@ def run_job(
     if not image:
         raise BadInput("access.agent_image is not set; with access.kind = agent it names the image of the checks")
     labels = {KUBE_MANAGED_BY: "run"}
-    limit_s = int(spec["deadline_s"] + spec.get("waits_s", 0.0) + start_s) + BACKSTOP_S
+    pods = access.pods
+    limit_s = int(spec["deadline_s"] + spec.get("waits_s", 0.0) + start_s) + pods.backstop_s
+    told = {**spec, "pace": pods.model_dump(include=set(PACE))}
     text = Path(pod_run.__file__).read_text(encoding="utf-8")
     container = {
         "name": "run",
         "image": image,
-        "command": [access.python, "-I", "-c", text, json.dumps(spec)],
+        "command": [access.python, "-I", "-c", text, json.dumps(told)],
         "env": _environment(),
         "securityContext": {"privileged": True, "runAsUser": 0},
         "volumeMounts": [{"name": "host", "mountPath": HOST_ROOT, "mountPropagation": "HostToContainer"}, *(volume_mounts or [])],
@@ -118,7 +114,7 @@ def run_job(
         "spec": {
             "backoffLimit": 0,
             "activeDeadlineSeconds": limit_s,
-            "ttlSecondsAfterFinished": KEEP_S if keep else KEEP_ONCE_S,
+            "ttlSecondsAfterFinished": pods.keep_s if keep else pods.keep_once_s,
             "template": {"metadata": {"labels": labels}, "spec": pod_spec},
         },
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,7 +16,7 @@ from activities.errors import CapabilityMissing, DeadlinePassed, NodeUnreachable
 from activities.kubernetes import CONFIG_MAP, JOB, LEASE, Object
 from activities.node_access import LOST, NodeAccess
 from activities.probing import ChecksArchive, Probe, ProbeWish
-from activities.settings import AccessSettings, KubernetesSettings
+from activities.settings import AccessSettings, KubernetesSettings, PodSettings
 from checks.archive import build_archive
 from tests.activities.loopback_node import LoopbackNode
 from tests.activities.pod_runner import NAMESPACE, PodRunner
@@ -63,6 +64,23 @@ def test_a_run_is_pinned_to_its_node_and_starts_there_whatever_keeps_other_pods_
 def test_a_command_leaves_nothing_behind(api: FakeKubernetes, runner: PodRunner, loopback: LoopbackNode) -> None:
     access_of(api, loopback).run(["true"], 10.0)
     assert api.list(JOB) == []
+
+
+def test_what_the_settings_say_of_pods_reaches_the_run_and_its_job(
+    api: FakeKubernetes, runner: PodRunner, loopback: LoopbackNode
+) -> None:
+    pods = PodSettings(term_grace_s=0.1, write_for_s=7.0, shown_bytes=10, keep_s=11, keep_once_s=12, backstop_s=13)
+    access = access_of(api, loopback, SETTINGS.model_copy(update={"pods": pods}))
+    with pytest.raises(DeadlinePassed):
+        access.run(["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"], 1.0)  # ends only by what follows the grace
+    access.start("deep-test/1", ["true"], 60.0)
+    while access.poll("deep-test/1").exit_status is None:
+        pass
+    once, kept = runner.started
+    assert (once["spec"]["ttlSecondsAfterFinished"], kept["spec"]["ttlSecondsAfterFinished"]) == (12, 11)
+    assert kept["spec"]["activeDeadlineSeconds"] == 60 + 30 + 13
+    pace = json.loads(pod_of(kept)["containers"][0]["command"][-1])["pace"]
+    assert pace == {"term_grace_s": 0.1, "write_for_s": 7.0, "shown_bytes": 10, "shown_every_s": 2.0, "ready_after_s": 1.0}
 
 
 def test_an_answer_larger_than_a_config_map_arrives_whole(api: FakeKubernetes, runner: PodRunner, loopback: LoopbackNode) -> None:
