@@ -11,7 +11,10 @@ from activities.message import Message
 
 
 class InstanceView(Message):
-    """What EC2 says of an instance. `state` is EC2's word: pending, running, stopping, stopped, shutting-down, terminated."""
+    """What EC2 says of an instance. `state` is EC2's word: pending, running, stopping, stopped, shutting-down, terminated.
+
+    `operator` is the service of AWS that alone may change it, where there is one; `lifecycle` spot or capacity-block, else empty.
+    """
 
     instance_id: str
     state: str
@@ -25,6 +28,8 @@ class InstanceView(Message):
     tags: dict[str, str] = {}
     console_host_keys: list[str] = []
     launched_at: datetime | None = None
+    operator: str = ""
+    lifecycle: str = ""
 
 
 class InspectInstance(Message):

@@ -134,6 +134,8 @@ def _view(instance: InstanceTypeDef) -> InstanceView:
         private_dns=instance.get("PrivateDnsName", ""),
         tags=tags,
         launched_at=instance.get("LaunchTime"),
+        operator=instance.get("Operator", {}).get("Principal", ""),
+        lifecycle=instance.get("InstanceLifecycle", ""),
     )
 
 

@@ -10,6 +10,7 @@ from activities.clients.aliases import KnownNode
 from activities.clients.cached_inventory import CachedInventory
 from activities.ec2 import Ec2Client, InstanceView
 from activities.inventory import Node
+from activities.owners import owner_by_tags
 from checks.catalog import expected_gpus
 
 
@@ -46,6 +47,7 @@ def known_node(view: InstanceView) -> KnownNode:
         opt_out=tags.get(names.TAG_OPT_OUT, ""),
         image=view.image_id,
         group=tags.get(names.AWS_TAG_GROUP, ""),
+        owner=owner_by_tags(tags, view.operator).value,
         stood_back=tags.get(names.TAG_STOOD_BACK, ""),
         replaces=tags.get(names.TAG_REPLACES, ""),
         launched_at=view.launched_at,

@@ -9,6 +9,7 @@ from activities.host_memory import HostRecord
 from activities.inventory import Node
 from activities.message import Message
 from activities.node import Examination, Opinion
+from activities.owners import Owner
 from checks.model import Action, Verdict
 
 
@@ -41,10 +42,12 @@ class Spare(StrEnum):
 class OtherHealers(Message):
     """Who else repairs the node; whether they were asked to stand back, whether they do, and why they could not be told.
 
-    `owns`: why nobody but the node's owner may disrupt or replace it; its jobs are still resumed.
+    `owns`: why nobody but the node's owner may disrupt or replace it; its jobs are still resumed. `doubts`: why it is not known
+    of some whether they are there; they are asked as if they were.
     """
 
     found: list[str] = []
+    doubts: list[str] = []
     owns: str = ""
     asked: bool = False
     told: bool = False
@@ -58,6 +61,7 @@ class Facts(Message):
     GPUs of the job that holds the node; `gpu_hours_at_stake` is what it would lose back to its last checkpoint if stopped now.
     `job_controller` is who restarts that job where it is not Hotspare: then whatever comes in is proven before it may be used, by
     `proof` (for the node itself `burn_in`). `drains`: pods are to be moved off the node before it restarts.
+    `owned_by`: who launched the node's instance and keeps their number.
     """
 
     cluster: str
@@ -117,6 +121,7 @@ class Facts(Message):
     asked_rung: str = ""
     asked_since: datetime | None = None
     others: OtherHealers = OtherHealers()
+    owned_by: Owner = Owner.EC2
 
 
 class StepKind(StrEnum):

@@ -9,6 +9,7 @@ from activities.host_memory import RungAttempt
 from checks.model import Action
 from workflows.decisions.facts import Facts
 from workflows.decisions.gates import class_of, mode_of
+from workflows.decisions.owners import missing_rung
 from workflows.decisions.settings import Mode, PolicySettings
 
 DISRUPTIVE = (Action.RESET_GPU, Action.SOFT_REBOOT, Action.REBOOT_NODE, Action.POWER_CYCLE)
@@ -85,6 +86,8 @@ def _why_not(rung: Action, facts: Facts, policy: PolicySettings) -> str:
         )
     if facts.others.owns and (rung in DISRUPTIVE or rung is Action.REPLACE_NODE):
         return facts.others.owns
+    if missing := missing_rung(facts.owned_by, rung):
+        return missing
     if rung in RESTARTS and facts.others.refused:
         return f"{' and '.join(facts.others.found)} would replace the node meanwhile: {facts.others.refused}"
     if rung not in DISRUPTIVE:
