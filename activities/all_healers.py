@@ -10,7 +10,7 @@ from activities.healers import Healer, Healers
 from activities.inventory import Node
 from activities.stood_back import StoodBack
 
-UNKNOWN = Healer(kind="somebody", name="who cannot be looked up")
+UNKNOWN = Healer(kind="somebody", name="who cannot be looked up", doubt="cannot tell who else repairs the node")
 """A kind that did not answer: nobody is ever taken for absent because he could not be asked."""
 
 
@@ -33,8 +33,9 @@ class AllHealers:
         for kind in self._kinds:
             try:
                 found += kind.found(node)
-            except HotspareError:
-                found += [] if UNKNOWN in found else [UNKNOWN]
+            except HotspareError as error:
+                doubt = f"{UNKNOWN.doubt}: {error}"
+                found += [] if UNKNOWN.kind in {one.kind for one in found} else [UNKNOWN.model_copy(update={"doubt": doubt})]
         return found
 
     def stand_back(self, node: Node, incident: str) -> str:

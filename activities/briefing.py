@@ -9,12 +9,14 @@ from activities.healers import Healers
 from activities.host_memory import HostMemory, HostRecord, without_faults
 from activities.inventory import Inventory, Node, ResolveNode
 from activities.message import Message
+from activities.owners import Owner, owner_of
 
 
 class Briefing(Message):
     """A node, what is remembered of it, who else repairs it, and whether pods are moved off it before it restarts.
 
-    `owner`: why nobody but its owner may disrupt or replace it, empty where Hotspare may.
+    `owner`: why nobody but its owner may disrupt or replace it, empty where Hotspare may. `doubts`: why it is not known of some
+    of `healers` whether they are there.
     """
 
     node: Node
@@ -22,6 +24,8 @@ class Briefing(Message):
     healers: list[str] = []
     owner: str = ""
     drains: bool = False
+    doubts: list[str] = []
+    owned_by: Owner = Owner.EC2
 
 
 class BriefingActivities:
@@ -45,4 +49,6 @@ class BriefingActivities:
                 healers=[healer.words for healer in found],
                 owner=next((healer.owns for healer in found if healer.owns), ""),
                 drains=self._drains,
+                owned_by=owner_of(node.owner, [healer.kind for healer in found]),
+                doubts=[healer.doubt for healer in found if healer.doubt],
             )

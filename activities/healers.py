@@ -15,11 +15,15 @@ from activities.message import Message
 
 
 class Healer(Message):
-    """Who else repairs a node: what it is, and its name. `owns`: why nobody else may disrupt or replace the node at all."""
+    """Who else repairs a node: what it is, and its name. `owns`: why nobody else may disrupt or replace the node at all.
+
+    `doubt`: why it is not known whether it is there; it is then treated as if it were.
+    """
 
     kind: str
     name: str
     owns: str = ""
+    doubt: str = ""
 
     @property
     def words(self) -> str:

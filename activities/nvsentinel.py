@@ -6,6 +6,7 @@ Sources: https://github.com/NVIDIA/NVSentinel, docs/INTEGRATIONS.md, docs/cancel
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 from activities.clock import Clock, SystemClock
 from activities.errors import AccessRefused, CapabilityMissing, NotOurs
@@ -30,6 +31,14 @@ CACHE_S = 60.0
 """How long the answer whether it is installed is believed. Hotspare default."""
 
 
+@dataclass(frozen=True)
+class Presence:
+    """Whether NVSentinel is there, or why that cannot be told; the label does no harm where nobody reads it."""
+
+    there: bool
+    doubt: str = ""
+
+
 class NvSentinelHealers:
     """`Healers` where NVSentinel is installed."""
 
@@ -41,44 +50,54 @@ class NvSentinelHealers:
         self._switches = NodeSwitches(api, nodes, record, KIND, "nvsentinel")
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        self._read: tuple[float, bool] | None = None
+        self._read: tuple[float, Presence] | None = None
 
     def found(self, node: Node) -> list[Healer]:
-        """Return NVSentinel by its labels on the Node, or where its kinds are known. What may not be read counts as there."""
+        """Return NVSentinel by its labels on the Node, or where its kinds are known; with a doubt where they may not be read."""
         item = self._nodes.seen(node)
-        return [Healer(kind=KIND, name="")] if item and self._minds(item) else []
+        presence = self._presence(item) if item else Presence(there=False)
+        if presence.doubt:
+            return [Healer(kind=KIND, name="(if it is there)", doubt=presence.doubt)]
+        return [Healer(kind=KIND, name="")] if presence.there else []
 
     def stand_back(self, node: Node, incident: str) -> str:
-        """Set the opt-out label. NotOurs where it is at work on the node already."""
+        """Set the opt-out label, also where it is in doubt whether anybody reads it. NotOurs where it is at work on the node."""
         item = self._nodes.fresh(node)
-        if item is None or not self._minds(item):
+        presence = self._presence(item) if item else Presence(there=False)
+        if not presence.there and not presence.doubt:
             return ""
-        self._switches.set(node, incident, (OPT_OUT,), lambda now: refuse_quarantined(node, now))
+        try:
+            self._switches.set(node, incident, (OPT_OUT,), lambda now: refuse_quarantined(node, now))
+        except AccessRefused as error:
+            if not presence.doubt:
+                raise
+            raise AccessRefused(f"{presence.doubt}; and its opt-out label may not be set: {error}; allow one of them") from error
+        if presence.doubt:
+            return f"{presence.doubt}; if it is, it leaves {node.name} alone (label {OPT_OUT.key})"
         return f"NVSentinel leaves {node.name} alone (label {OPT_OUT.key})"
 
     def release(self, node: Node, incident: str) -> str:
         """Put the label back to what it was."""
         return f"NVSentinel looks after {node.name} again" if self._switches.restore(node, incident, (OPT_OUT,)) else ""
 
-    def _minds(self, item: Object) -> bool:
+    def _presence(self, item: Object) -> Presence:
         marks = {*labels_of(item), *annotations_of(item)}
         known = {STATE, OPT_OUT.key, CORDONED_BY, EVENT}
-        return bool(marks & known) or any(mark.startswith(PREFIX) for mark in marks) or self._installed()
-
-    def _installed(self) -> bool:
+        if marks & known or any(mark.startswith(PREFIX) for mark in marks):
+            return Presence(there=True)
         with self._lock:
             if self._read is None or self._clock.now() - self._read[0] >= CACHE_S:
                 self._read = (self._clock.now(), self._look())
             return self._read[1]
 
-    def _look(self) -> bool:
+    def _look(self) -> Presence:
         try:
             self._api.list(REBOOT_NODE)
         except CapabilityMissing:
-            return False
-        except AccessRefused:
-            return True  # the label does no harm where nobody reads it
-        return True
+            return Presence(there=False)
+        except AccessRefused as error:
+            return Presence(there=False, doubt=f"cannot tell whether NVSentinel is installed: {error}")
+        return Presence(there=True)
 
 
 def refuse_quarantined(node: Node, item: Object) -> None:

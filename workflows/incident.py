@@ -5,7 +5,6 @@ Signal and update handlers only write here; the steps in `incident_steps` and `i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +14,7 @@ from temporalio.workflow import ChildWorkflowHandle
 with workflow.unsafe.imports_passed_through():
     from activities import names
     from activities.briefing import Briefing
-    from activities.host_memory import HostRecord, Said
+    from activities.host_memory import Said
     from activities.incidents import FailedBurnIn, JobResumed, StartIncident
     from activities.inventory import Node
     from activities.node import Report
@@ -89,12 +88,14 @@ class Incident:
         """The node that this incident is about."""
         return self.known.node
 
-    def begin(self, node: Node, record: HostRecord, healers: Sequence[str] = (), drains: bool = False, owner: str = "") -> None:
+    def begin(self, briefing: Briefing) -> None:
         """Start from nothing but the node and its record. A quarantine left by an earlier run for this node is ours.
 
         One that was left for a person stays so; one that a terminated or reset run left behind is taken up and gone on with.
         """
+        node, record = briefing.node, briefing.record
         incident = names.incident_id(self.cluster, node.instance_id)
+        asked = names.owner_in(node.stood_back) == incident
         ours = node.quarantine == incident
         for_a_person = {node.fate, record.fate} & {names.FATE_RETIRED, names.FATE_WITH_PERSON}
         self.facts = Facts(
@@ -107,8 +108,9 @@ class Incident:
             quarantined=ours,
             left_by_earlier=ours and bool(for_a_person),
             inherited=ours,
-            drains=drains,
-            others=OtherHealers(found=list(healers), owns=owner, asked=names.owner_in(node.stood_back) == incident),
+            drains=briefing.drains,
+            owned_by=briefing.owned_by,
+            others=OtherHealers(found=briefing.healers, owns=briefing.owner, asked=asked, doubts=briefing.doubts),
         )
         self.handled_until = record.handled_at
 
@@ -116,7 +118,7 @@ class Incident:
         """Begin a second look: nothing of the first one counts but what host memory and tags say."""
         self.rounds += 1
         self.read, self.job_resumed, self.fate, self.strike = [], None, "", False
-        self.begin(briefing.node, briefing.record, briefing.healers, briefing.drains, briefing.owner)
+        self.begin(briefing)
         self.tell("reported again", "something was reported while closing: looking anew")
 
     def learn(self, **changes: object) -> None:

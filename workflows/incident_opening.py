@@ -63,7 +63,7 @@ async def identify(incident: Incident, start: StartIncident) -> IncidentReport |
     right_id = names.incident_id(incident.cluster, briefing.node.instance_id)
     if workflow.info().workflow_id != right_id:
         return await _hand_over(incident, right_id, briefing.node.instance_id)
-    incident.begin(briefing.node, briefing.record, briefing.healers, briefing.drains, briefing.owner)
+    incident.begin(briefing)
     incident.view.attributes(Cluster=incident.cluster, Node=briefing.node.name, Phase="opened")
     return None
 

@@ -243,13 +243,37 @@ def test_a_node_in_the_quarantine_of_nvsentinel_is_not_ours(
     assert (written(cluster), cluster.record) == (set(), "")
 
 
-def test_where_it_may_not_be_read_whether_nvsentinel_is_there_it_is_told(
+CANNOT_TELL = "cannot tell whether NVSentinel is installed: forbidden"
+
+
+def test_where_it_may_not_be_read_whether_nvsentinel_is_there_this_is_said_and_it_is_told(
     cluster: Cluster, surroundings: ActivityEnvironment
 ) -> None:
     cluster.label()
-    cluster.api.points.fail_next("list rebootnodes", AccessRefused("forbidden"))
     cluster.api.missing.clear()
-    assert "NVSentinel leaves node-2 alone" in stand_back(cluster, surroundings)
+    cluster.api.points.fail_next("list rebootnodes", AccessRefused("forbidden"), times=9)
+    briefing = BriefingActivities(cluster.fleet.inventory, cluster.fleet.memory, cluster.healers())
+    brief = surroundings.run(briefing.brief, ResolveNode(cluster="lab", alias="node-2"))
+    assert (brief.healers, brief.doubts) == (["NVSentinel (if it is there)"], [CANNOT_TELL])
+    said = stand_back(cluster, surroundings)
+    assert said.startswith(CANNOT_TELL)
+    assert labels_of(cluster.item)[OPT_OUT.key] == "false"
+    release(cluster, surroundings)
+    assert (written(cluster), cluster.record) == (set(), "")
+
+
+def test_where_neither_may_be_looked_nor_told_the_node_is_not_restarted_and_both_reasons_are_said(
+    cluster: Cluster, surroundings: ActivityEnvironment
+) -> None:
+    cluster.label()
+    cluster.api.missing.clear()
+    cluster.api.points.fail_next("list rebootnodes", AccessRefused("forbidden"), times=9)
+    cluster.api.points.fail_next("patch nodes", AccessRefused("may not patch nodes"))
+    refused = failure(lambda: stand_back(cluster, surroundings))
+    assert (refused.type, refused.non_retryable) == ("AccessRefused", True)
+    assert CANNOT_TELL in refused.message
+    assert "may not patch nodes" in refused.message
+    assert (written(cluster), cluster.record) == (set(), "")
 
 
 @pytest.mark.parametrize(
@@ -277,7 +301,9 @@ def test_an_api_that_does_not_answer_is_never_taken_for_nobody(cluster: Cluster,
     cluster.fleet.join_group("gpus", "node-1", "node-2")
     cluster.api.down = True
     node = cluster.fleet.node("node-2")
-    assert [one.kind for one in cluster.healers().found(node)] == ["Auto Scaling group", UNKNOWN.kind]
+    found = cluster.healers().found(node)
+    assert [one.kind for one in found] == ["Auto Scaling group", UNKNOWN.kind]
+    assert "the Kubernetes API server does not answer" in found[1].doubt
     failed = failure(lambda: stand_back(cluster, surroundings))
     assert (failed.type, failed.non_retryable) == ("NodeUnreachable", False)
     assert (cluster.fleet.count("enter_standby"), cluster.record) == (0, "")

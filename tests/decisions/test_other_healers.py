@@ -22,6 +22,13 @@ def test_others_stand_back_before_the_first_restart_and_it_is_said_why() -> None
     assert next_step(out(others=told), ACTING).kind is StepKind.DISRUPT
 
 
+def test_one_of_whom_it_is_not_known_whether_he_is_there_stands_back_too_and_the_doubt_is_said() -> None:
+    doubt = "cannot tell whether NVSentinel is installed: may not list rebootnodes"
+    step = next_step(out(others=OtherHealers(found=["NVSentinel (if it is there)"], doubts=[doubt])), ACTING)
+    assert step.kind is StepKind.STAND_BACK
+    assert step.because[-1] == doubt
+
+
 def test_a_record_of_an_earlier_run_is_no_proof_that_they_stand_back_now() -> None:
     asked = FOUND.model_copy(update={"asked": True})
     assert next_step(out(others=asked), ACTING).kind is StepKind.STAND_BACK

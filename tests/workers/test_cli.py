@@ -22,6 +22,7 @@ from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_kubernetes import FakeKubernetes
 from activities.clients.fake_machine import Cure, FakeFault
 from activities.clients.temporal_gateway import TemporalGateway
+from activities.errors import AccessRefused
 from activities.nvsentinel import REBOOT_NODE
 from tests.workers.conftest import dev_server
 from tests.workflows.healing import Healing
@@ -263,6 +264,18 @@ async def test_doctor_shows_what_another_healer_does_about_a_code_and_when_besid
     _, out, _ = await shell.type("doctor", "--json")
     [line] = [line for line in json.loads(out)["lines"] if line["part"] == "other healers" and line["verdict"] == "UNKNOWN"]
     assert "no node is restarted" in line["do"]
+    assert "the Kubernetes API server does not answer" in line["text"]
+
+
+async def test_doctor_says_that_it_cannot_tell_whether_another_healer_is_installed(shell: Shell) -> None:
+    fleet = shell.healing.fleet
+    fleet.kubernetes = api = FakeKubernetes()
+    api.add_node("node-1", fleet.node("node-1").instance_id)
+    api.points.fail_next("list rebootnodes", AccessRefused("may not list rebootnodes"), times=99)
+    _, out, _ = await shell.type("doctor", "--json")
+    [line] = [line for line in json.loads(out)["lines"] if line["part"] == "other healers" and line["verdict"] == "UNKNOWN"]
+    assert line["text"] == "cannot tell whether NVSentinel is installed: may not list rebootnodes"
+    assert "as if it were there" in line["do"]
 
 
 async def test_doctor_looks_at_the_nodes_though_temporal_is_away(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

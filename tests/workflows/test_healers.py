@@ -10,7 +10,7 @@ from temporalio.client import WorkflowFailureError
 from activities import names
 from activities.clients.fake_kubernetes import FakeKubernetes
 from activities.clients.fake_machine import Cure, FakeFault
-from activities.errors import ProviderBusy
+from activities.errors import AccessRefused, ProviderBusy
 from activities.incidents import StartIncident
 from activities.jobs.protocol import RestartedBy
 from activities.kubernetes import NODE, labels_of
@@ -161,6 +161,27 @@ async def test_nvsentinel_is_opted_out_while_a_node_reboots_and_looks_after_it_a
     assert (report.outcome, report.fate, fleet.count("reboot")) == ("resolved", "back in service", 1)
     assert OPT_OUT.key not in labels_of(api.list(NODE)[0])
     assert names.TAG_STOOD_BACK not in no_spares.tags("node-2")
+
+
+async def test_where_it_cannot_be_told_whether_nvsentinel_is_there_the_decision_says_so_and_it_is_opted_out(
+    no_spares: Healing,
+) -> None:
+    api = in_kubernetes(no_spares)
+    api.missing.clear()
+    api.points.fail_next("list rebootnodes", AccessRefused("may not list rebootnodes"), times=99)
+    await no_spares.restart_worker()
+    fleet = no_spares.fleet
+    fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
+    rebooting = fleet.hold("reboot")
+    handle = await no_spares.report("node-2", xid=79)
+    await rebooting.reached()
+    assert labels_of(api.list(NODE)[0])[OPT_OUT.key] == "false"
+    rebooting.release()
+    report = await handle.result()
+    assert (report.outcome, report.fate, fleet.count("reboot")) == ("resolved", "back in service", 1)
+    assert OPT_OUT.key not in labels_of(api.list(NODE)[0])
+    doubted = [line for line in report.story if "cannot tell whether NVSentinel is installed: may not list rebootnodes" in line]
+    assert doubted
 
 
 async def test_a_node_of_auto_mode_is_never_disrupted_and_a_person_is_told_why(no_spares: Healing) -> None:

@@ -151,9 +151,12 @@ def _after(minutes: int | None) -> str:
 
 def _line(healer: Healer, nodes: int) -> Line:
     count = f"{nodes} node{'' if nodes == 1 else 's'}"
-    if healer == UNKNOWN:
+    if healer.kind == UNKNOWN.kind:
         do = "until the Kubernetes API answers, no node is restarted"
-        return Line("other healers", Verdict.UNKNOWN, f"who else repairs {count} cannot be looked up", do)
+        return Line("other healers", Verdict.UNKNOWN, f"{healer.doubt}: {count}", do)
+    if healer.doubt:
+        do = f"permit it (docs/ownership.md); until then {healer.kind} is told, as if it were there, before a restart"
+        return Line("other healers", Verdict.UNKNOWN, healer.doubt, do)
     if healer.owns:
         return Line("other healers", Verdict.WARN, f"{healer.words}: {count}", f"{healer.owns}: observe, and resume jobs")
     return Line("other healers", Verdict.OK, f"{healer.words}: {count}; {SWITCHES.get(healer.kind, 'stands back')}")

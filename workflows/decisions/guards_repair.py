@@ -141,7 +141,7 @@ def next_rung(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None
     others = facts.others
     if rung in RESTARTS and others.found and not others.told:
         said = f"{' and '.join(others.found)} would replace a node that restarts: have it stand back before {rung.value}"
-        return Step(kind=StepKind.STAND_BACK, because=[said])
+        return Step(kind=StepKind.STAND_BACK, because=[said, *others.doubts])
     if rung in RESTARTS and facts.drains and not facts.drained:
         return Step(
             kind=StepKind.DRAIN, because=[f"{rung.value} ends every pod on {facts.node.name}: move them off first", *because]
