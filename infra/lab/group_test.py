@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from infra.lab.commands import nccl_output
+from infra.lab.commands.sshd import FOLDER
 from infra.lab.desk import Reply
 from infra.lab.hardware import Hardware
 from infra.lab.node import LabNode, NodeState
@@ -32,6 +35,18 @@ def group_busbw(nodes: list[LabNode], hardware: Hardware) -> Callable[[int], flo
     pairs = [left["pairs"][peer] for left in states.values() for peer in left["pairs"] if peer in states]
     between = min([left["inter"] for left in states.values()] + pairs)
     return lambda size: min(hardware.group_rate.busbw(size) * between, hardware.node_rate.busbw(size) * intra * 1.05)
+
+
+def lets_in(node: LabNode, door: dict[str, Any]) -> bool:
+    """Whether the node's sshd on the port that mpirun was told has the keys of its run. Without a port: the node's own."""
+    if not door:
+        return True
+    try:
+        seen = json.loads((node.root / FOLDER / f"{door['port']}.json").read_text())
+        os.kill(seen["pid"], 0)
+    except (OSError, ValueError):
+        return False
+    return bool(door["keys"]) and seen["keys"] == door["keys"]
 
 
 class GroupTest:
@@ -59,7 +74,7 @@ class GroupTest:
             await reply.err("all_reduce_perf: invalid arguments\n")
             return 1
         for name, _ in hosts:
-            if not await self._reach(name, reply):
+            if not await self._reach(name, {} if name == asker else fields.get("door", {}), asker, reply):
                 return 1
         nodes = [self._fabric.nodes[name] for name, _ in hosts]
         ranks = list(
@@ -70,18 +85,19 @@ class GroupTest:
         )
         return await self._run(nodes, ranks, options, reply)
 
-    async def _reach(self, name: str, reply: Reply) -> bool:
+    async def _reach(self, name: str, door: dict[str, Any], asker: str, reply: Reply) -> bool:
         node = self._fabric.nodes.get(name)
-        if node is not None and node.state is NodeState.UP:
+        if node is not None and node.state is NodeState.UP and lets_in(node, door):
             if node.hangs:
                 await node.wait_until(lambda seen: seen.state is not NodeState.UP)
             else:
                 return True
-        refused, unknown = f"connect to host {name} port 22: Connection refused", f"Could not resolve hostname {name}"
+        refused = f"connect to host {name} port {door.get('port', 22)}: Connection refused"
+        unknown = f"Could not resolve hostname {name}"
         why = refused if node else f"{unknown}: Name or service not known"
         await reply.err(
             f"ssh: {why}\n" + RULE + "ORTE was unable to reliably start one or more daemons.\n"
-            f"  Local host:  head\n  Remote host: {name}\n" + RULE
+            f"  Local host:  {asker}\n  Remote host: {name}\n" + RULE
         )
         return False
 

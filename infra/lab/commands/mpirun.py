@@ -1,11 +1,19 @@
-"""mpirun on the head node: starts all_reduce_perf on the nodes named by --host and prints what the group prints."""
+"""mpirun on the head node, or in a pod: starts all_reduce_perf on the nodes named by --host and prints what the group prints."""
 
+import itertools
+import os
 import sys
+from pathlib import Path
 
 from infra.lab.commands import desk_client
+from infra.lab.commands.sshd import digest_of
 
 _WITH_VALUE = {"-x": 1, "--mca": 2, "-mca": 2, "--bind-to": 1, "--map-by": 1, "-N": 1, "--npernode": 1}
 _ALONE = {"--allow-run-as-root", "--oversubscribe", "-q", "--quiet"}
+
+
+RSH_ARGS = "OMPI_MCA_plm_rsh_args"
+"""Variable by which Open MPI is told how to call ssh."""
 
 
 def read(words: list[str]) -> tuple[int, str, list[str]]:
@@ -28,6 +36,15 @@ def read(words: list[str]) -> tuple[int, str, list[str]]:
     return ranks, hosts, words[number:]
 
 
+def door() -> dict[str, object]:
+    """How it reaches the other nodes where it is told: the port of their sshd, and whose keys it has."""
+    words = os.environ.get(RSH_ARGS, "").split()
+    told = dict(itertools.pairwise(words))
+    if "-p" not in told:
+        return {}
+    return {"port": int(told["-p"]), "keys": digest_of(Path(told.get("-i", "")).with_name("authorized_keys"))}
+
+
 def main() -> int:
     """Pass the call on and return its status."""
     try:
@@ -38,7 +55,7 @@ def main() -> int:
     for host in filter(None, hosts.split(",")):
         name, _, slots = host.partition(":")
         named.append([name, int(slots or 1)])
-    return desk_client.ask("mpirun", ranks=ranks, hosts=named, program=program)
+    return desk_client.ask("mpirun", ranks=ranks, hosts=named, program=program, door=door())
 
 
 if __name__ == "__main__":

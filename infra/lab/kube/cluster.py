@@ -31,8 +31,8 @@ GROUPS = ("hotspare:k8s",)
 
 NAMESPACE = "hotspare"
 INTAKE_SECRET = "hotspare-intake"
-AGENT_IMAGE = "lab/agent"
-"""Lab nodes pull no images: what a container's command names is looked for on the node."""
+AGENT_IMAGE, TOOLS_IMAGE = "lab/agent", "lab/nccl-tests"
+"""Lab nodes pull no images: what a container's command names is looked for in one folder for all images, then on the node."""
 
 AGENT = "agent"
 """Access without SSH: a DaemonSet reports, Jobs check."""
@@ -124,16 +124,16 @@ class KubernetesCluster:
         await self.plane.stop()
 
     def settings(self) -> Tables:
-        """Tables of `hotspare.toml` that differ from those of the command launcher; the times are the lab's."""
+        """Tables of `hotspare.toml` that differ from those of the command launcher; the times are the lab's.
+
+        By agent nobody logs in anywhere, so there is no head node either.
+        """
         own_commands = dict.fromkeys(("find", "status", "hold", "resume"))
-        access: dict[str, object] = {"kind": self._options.access}
-        if self._options.access == AGENT:
-            access |= {"agent_image": AGENT_IMAGE, "agent_start_s": 20.0}
         return {
             "job": {
                 "adapter": "kubernetes",
                 **own_commands,
-                "progress": ["trainctl", "progress", "{job}"],
+                **({"head": None} if self._options.access == AGENT else {"progress": ["trainctl", "progress", "{job}"]}),
                 "poll_s": 0.5,
                 "controller_deadline_s": 120.0,
             },
@@ -144,8 +144,15 @@ class KubernetesCluster:
                 "drain_deadline_s": 60.0,
                 "drain_poll_s": 0.5,
             },
-            "access": access,
-            **({"intake": {"port": self._intake_port}} if self._intake_port else {}),
+            **(self._agent_tables() if self._options.access == AGENT else {}),
+        }
+
+    def _agent_tables(self) -> Tables:
+        images = {"agent_image": AGENT_IMAGE, "agent_tools_image": TOOLS_IMAGE, "agent_start_s": 20.0}
+        return {
+            "access": {"kind": AGENT, **images, "ssh_config": None, "connect_timeout_s": None},
+            "burn_in": {"launcher": "kubernetes", "launch_host": None},
+            "intake": {"port": self._intake_port},
         }
 
     def environment(self) -> dict[str, str]:
@@ -158,8 +165,10 @@ class KubernetesCluster:
 
 
 def _make_image(folder: Path) -> None:
-    """Make what the images of the lab's pods have on their PATH before the node's own commands: Hotspare's."""
+    """Make what the images of the lab's pods have on their PATH before the node's own commands: Hotspare, mpirun, sshd."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = folder / "hotspare"
-    command.write_text(f'#!/bin/sh\nPYTHONPATH="{TREE}" exec "{sys.executable}" -m workers.launch "$@"\n')
-    command.chmod(0o755)
+    modules = {"hotspare": "workers.launch", "mpirun": "infra.lab.commands.mpirun", "sshd": "infra.lab.commands.sshd"}
+    for name, module in modules.items():
+        command = folder / name
+        command.write_text(f'#!/bin/sh\nPYTHONPATH="{TREE}" exec "{sys.executable}" -m {module} "$@"\n')
+        command.chmod(0o755)
