@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -30,15 +31,23 @@ def bind(host: str, port: int, part: str, settings: str) -> socket.socket:
     return listening
 
 
-async def serve_app(app: Starlette, listening: socket.socket, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
+async def serve_app(
+    app: Starlette,
+    listening: socket.socket,
+    stop: asyncio.Event,
+    ready: Callable[[str], None],
+    tls: ssl.SSLContext | None = None,
+) -> None:
     """Serve until `stop` is set; `ready` is called with the address once requests are taken."""
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5)
+    config.load()
+    config.ssl = tls
     server = _Server(config)
     running = asyncio.ensure_future(server.serve(sockets=[listening]))
     stopping = asyncio.ensure_future(stop.wait())
     try:
         await server.wait_started(running)
-        ready(url_of(listening))
+        ready(url_of(listening, tls is not None))
         await asyncio.wait([running, stopping], return_when=asyncio.FIRST_COMPLETED)
     finally:
         server.should_exit = True
@@ -46,10 +55,10 @@ async def serve_app(app: Starlette, listening: socket.socket, stop: asyncio.Even
         await running
 
 
-def url_of(listening: socket.socket) -> str:
+def url_of(listening: socket.socket, encrypted: bool = False) -> str:
     """The address of a socket, without a path."""
     host, port = listening.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{'https' if encrypted else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class _Server(uvicorn.Server):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from activities.settings import Section
 
@@ -154,6 +154,11 @@ class IntakeSettings(Section):
 
     host: str = Field("127.0.0.1", description="Address to listen on")
     port: int = Field(9099, ge=0, le=65535, description="Port to listen on; 0: a free one, which is printed")
+    tls_cert: Path | None = Field(
+        None,
+        description="PEM file of the certificate and what signed it: HTTPS; a renewed one is read again. Empty: HTTP",
+    )
+    tls_key: Path | None = Field(None, description="PEM file of the certificate's key")
     token_file: Path = Field(Path("intake.token"), description="File with the token that senders show, or sign with")
     answers_own_token: bool = Field(
         False,
@@ -179,3 +184,8 @@ class IntakeSettings(Section):
         3600.0, ge=0, description="An alert that names no known node pages a person at most once in so many seconds, per name"
     )
     mapping: IntakeMapping = IntakeMapping()
+
+    @field_validator("tls_cert", "tls_key", mode="before")
+    @classmethod
+    def _empty_is_none(cls, value: object) -> object:
+        return None if value == "" else value

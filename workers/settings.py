@@ -44,6 +44,7 @@ from workers.sections import (
     WorkerSettings,
 )
 from workflows.decisions.settings import DEFAULT_LADDERS, ClusterSettings, PolicySettings, SweepSettings
+from workflows.decisions.spares_settings import SpareSettings
 
 CONFIG_VARIABLE = "HOTSPARE_CONFIG"
 CONFIG_NAME = "hotspare.toml"
@@ -64,6 +65,7 @@ class Settings(Section):
     policy: PolicySettings = PolicySettings()
     limits: ClusterSettings = ClusterSettings()
     sweep: SweepSettings = SweepSettings()
+    spares: SpareSettings = SpareSettings()
     aws: AwsSettings = AwsSettings()
     inventory: InventorySettings = InventorySettings()
     access: AccessSettings = AccessSettings()
@@ -185,6 +187,8 @@ def _check_names(settings: Settings) -> list[str]:
         read_overrides(settings.checks.overrides)
     except BadOverride as error:
         mistakes.append(f"checks.overrides: {error}")
+    if (settings.intake.tls_cert is None) is not (settings.intake.tls_key is None):
+        mistakes.append("intake.tls_cert, intake.tls_key: HTTPS needs both")
     if settings.watcher.reconnect_max_s < settings.watcher.reconnect_min_s:
         mistakes.append("watcher.reconnect_max_s: below watcher.reconnect_min_s")
     return mistakes

@@ -103,6 +103,8 @@ def _default(field: FieldInfo) -> str:
 
 def toml_value(value: Any) -> str:
     """Write a value as TOML."""
+    if value is None:
+        return '""'  # TOML has no word for nothing; who reads a file that need not be there takes this for it
     if isinstance(value, Enum):
         return json.dumps(value.value)
     if isinstance(value, bool):

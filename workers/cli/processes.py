@@ -169,7 +169,7 @@ async def _intake(settings: Settings, client: Client, stop: asyncio.Event, annou
     from workers.intake.answers import Answers
     from workers.intake.app import Intake
     from workers.intake.delivery import Delivery
-    from workers.intake.server import bind, serve_intake
+    from workers.intake.server import bind, serve_intake, tls_of
     from workers.intake.token import TokenFile, write_token
     from workers.intake.unknown import TemporalObserver, UnknownNodePager
     from workers.saying import say
@@ -178,6 +178,7 @@ async def _intake(settings: Settings, client: Client, stop: asyncio.Event, annou
 
     token = TokenFile(settings.intake.token_file)
     token.check_usable()
+    tls = tls_of(settings.intake)
     answers_token = None
     if settings.intake.answers_own_token:
         file = settings.intake.token_file.with_name("answers.token")
@@ -204,7 +205,7 @@ async def _intake(settings: Settings, client: Client, stop: asyncio.Event, annou
         )
         forwarding = asyncio.ensure_future(forwarder.run(stop))
         try:
-            await serve_intake(taking, listening, stop, ready=lambda url: announce("intake", f"listening on {url}", url=url))
+            await serve_intake(taking, listening, stop, lambda url: announce("intake", f"listening on {url}", url=url), tls)
         finally:
             stop.set()
             await forwarding
