@@ -6,147 +6,50 @@ A namespace forgets closed workflows within a day; strikes, known-bad serials, f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from temporalio import activity
 
 from activities.errors import PreconditionFailed, ProviderBusy, as_application_error
-from activities.message import Message
-from checks.model import Action
+from activities.gpu_records import GpuRecord
+from activities.host_records import (
+    ClosedIncident,
+    CloseHostIncident,
+    Freeze,
+    Freezes,
+    HostFault,
+    HostRecord,
+    LoadFreezes,
+    RungAttempt,
+    Said,
+    SaveFreezes,
+    SeenConfiguration,
+    with_attempt,
+    with_closed,
+    with_gpu_closed,
+    with_job,
+    without_faults,
+)
 
-
-class RungAttempt(Message):
-    """One disruptive step that was taken on a host: the rung, when, for which fault, and whether it helped."""
-
-    rung: Action
-    at: datetime
-    fault_class: str
-    code: int | None = None
-    gpu_serial: str = ""
-    helped: bool | None = None
-    incident: str = ""
-
-
-class HostFault(Message):
-    """One past fault of a host, as `checks.diagnosis.PastFault`. `incident` names the run of the incident that saw it."""
-
-    kind: str
-    code: int | None = None
-    signal: str = ""
-    at: float
-    until: float
-    gpu_serial: str = ""
-    gpu_uuid: str = ""
-    pci: str = ""
-    link: int | None = None
-    unit: str = ""
-    lasting: bool = False
-    boot_id: str = ""
-    job: str = ""
-    incident: str = ""
-
-
-class HostRecord(Message):
-    """All that is remembered of one host. `version` is for conditional writes: 0 means not stored yet.
-
-    `handled_at` is when the last incident ended well: kernel lines up to then are history. `faults` are for the diagnosis alone
-    and stay out of the histories of workflows.
-    """
-
-    instance_id: str
-    version: int = 0
-    gpu_serials: list[str] = []
-    attempts: list[RungAttempt] = []
-    strikes: int = 0
-    fate: str = ""
-    qualified_at: datetime | None = None
-    last_incident_closed_at: datetime | None = None
-    handled_at: datetime | None = None
-    faults: list[HostFault] = []
-
-
-class Said(Message):
-    """What a person said to an incident: the word, who said it, when it was heard, and which step was asked about then."""
-
-    at: datetime
-    verb: str
-    by: str
-    reason: str = ""
-    step: str = ""
-
-
-class ClosedIncident(Message):
-    """A finished incident with its recorded decisions, for people and for replaying a changed policy.
-
-    `decisions` are the last ones, as `workflows.decisions.replayed` writes them; `decisions_made` counts those that came before
-    too. `said` has every word of a person, those that came too late to be acted on included.
-    """
-
-    incident: str
-    run_id: str
-    cluster: str
-    instance_id: str
-    opened_at: datetime
-    closed_at: datetime
-    fault_class: str
-    outcome: str
-    summary: list[str] = []
-    decisions: list[str] = []
-    decisions_made: int = 0
-    said: list[Said] = []
-
-
-class Freeze(Message):
-    """A time-boxed stop of new disruption. `scope` is "cluster", "node:<instance id>", "job:<name>" or "domain:<name>"."""
-
-    scope: str
-    until: datetime
-    who: str
-    why: str
-
-
-class SeenConfiguration(Message):
-    """How a node was set up when it was last looked at: the document of `checks.parity.Configuration`."""
-
-    instance_id: str
-    taken_at: datetime
-    document: dict[str, Any] = {}
-
-
-class CloseHostIncident(Message):
-    """Store a closed incident and its effect on the host: fate, strike, whether the last rung helped, qualification.
-
-    `job` is the job that the incident found on the host: its faults are remembered under it.
-    """
-
-    closed: ClosedIncident
-    fate: str = ""
-    strike: bool = False
-    last_rung_helped: bool | None = None
-    qualified_at: datetime | None = None
-    gpu_serials: list[str] = []
-    handled: bool = False
-    job: str = ""
-
-
-class LoadFreezes(Message):
-    """Ask for the freezes of a cluster."""
-
-    cluster: str
-
-
-class SaveFreezes(Message):
-    """Replace the freezes of a cluster. There is one writer: the cluster's keeper."""
-
-    cluster: str
-    freezes: list[Freeze] = []
-
-
-class Freezes(Message):
-    """The answer to `LoadFreezes`."""
-
-    freezes: list[Freeze] = []
+__all__ = [
+    "CloseHostIncident",
+    "ClosedIncident",
+    "Freeze",
+    "Freezes",
+    "HostFault",
+    "HostMemory",
+    "HostMemoryActivities",
+    "HostRecord",
+    "LoadFreezes",
+    "RungAttempt",
+    "Said",
+    "SaveFreezes",
+    "SeenConfiguration",
+    "remember",
+    "remember_attempt",
+    "remember_gpu",
+    "without_faults",
+]
 
 
 class HostMemory(Protocol):
@@ -174,6 +77,14 @@ class HostMemory(Protocol):
 
     def records(self) -> list[HostRecord]: ...
 
+    def gpus(self, serials: Sequence[str] | None = None) -> list[GpuRecord]:
+        """Return what is remembered of these GPUs, of all without `serials`; unknown ones are left out."""
+        ...
+
+    def save_gpu(self, record: GpuRecord) -> GpuRecord:
+        """As `save`, for a GPU."""
+        ...
+
     def save_incident(self, closed: ClosedIncident) -> None: ...
 
     def incidents(self, instance_id: str = "", limit: int = 100) -> list[ClosedIncident]: ...
@@ -194,9 +105,6 @@ class HostMemory(Protocol):
 WRITE_TRIES = 10
 """Conditional writes tried before the store counts as busy. Hotspare default: a host has one incident and one sweep."""
 
-KEPT_ATTEMPTS = 50
-"""Attempts remembered per host, newest last. Hotspare default: many times any budget; keeps the record small."""
-
 
 class HostMemoryActivities:
     """What workflows remember and recall."""
@@ -206,13 +114,15 @@ class HostMemoryActivities:
 
     @activity.defn
     def close_host_incident(self, request: CloseHostIncident) -> HostRecord:
-        """Store a closed incident, then its effect on the host; both once."""
+        """Store a closed incident, then its effect on the GPU and on the host; each once."""
         with as_application_error():
             self._memory.save_incident(request.closed)
 
             def change(record: HostRecord) -> HostRecord:
                 return with_job(with_closed(record, request), request.closed.run_id.partition("~")[0], request.job)
 
+            if request.gpu_serial:
+                remember_gpu(self._memory, request.gpu_serial, lambda record: with_gpu_closed(record, request))
             return without_faults(remember(self._memory, request.closed.instance_id, change))
 
     @activity.defn
@@ -226,22 +136,6 @@ class HostMemoryActivities:
         """Replace the freezes of a cluster."""
         with as_application_error():
             self._memory.save_freezes(request.cluster, request.freezes)
-
-
-def without_faults(record: HostRecord) -> HostRecord:
-    """Return the record as workflows carry it: past faults would be in each of their decisions."""
-    return record.model_copy(update={"faults": []}) if record.faults else record
-
-
-def with_job(record: HostRecord, incident: str, job: str) -> HostRecord:
-    """Return the record with the job of an incident noted at its faults."""
-    if not (incident and job):
-        return record
-    faults = [
-        fault.model_copy(update={"job": job}) if fault.incident == incident and not fault.job else fault
-        for fault in record.faults
-    ]
-    return record.model_copy(update={"faults": faults})
 
 
 def remember(memory: HostMemory, instance_id: str, change: Callable[[HostRecord], HostRecord]) -> HostRecord:
@@ -263,29 +157,15 @@ def remember_attempt(memory: HostMemory, instance_id: str, attempt: RungAttempt)
     remember(memory, instance_id, lambda record: with_attempt(record, attempt))
 
 
-def with_attempt(record: HostRecord, new: RungAttempt) -> HostRecord:
-    """Return the record with the attempt appended, or as it was if the attempt is there already."""
-    if any((seen.incident, seen.rung, seen.at) == (new.incident, new.rung, new.at) for seen in record.attempts):
-        return record
-    return record.model_copy(update={"attempts": [*record.attempts, new][-KEPT_ATTEMPTS:]})
-
-
-def with_closed(record: HostRecord, request: CloseHostIncident) -> HostRecord:
-    """Return the record after an incident closed. The strike is counted once: a known closing time is not applied again."""
-    closed = request.closed
-    if record.last_incident_closed_at is not None and record.last_incident_closed_at >= closed.closed_at:
-        return record
-    attempts = list(record.attempts)
-    if request.last_rung_helped is not None and attempts and attempts[-1].incident == closed.run_id:
-        attempts[-1] = attempts[-1].model_copy(update={"helped": request.last_rung_helped})
-    return record.model_copy(
-        update={
-            "attempts": attempts,
-            "strikes": record.strikes + (1 if request.strike else 0),
-            "fate": request.fate or record.fate,
-            "qualified_at": request.qualified_at or record.qualified_at,
-            "gpu_serials": request.gpu_serials or record.gpu_serials,
-            "last_incident_closed_at": closed.closed_at,
-            "handled_at": closed.closed_at if request.handled else record.handled_at,
-        }
-    )
+def remember_gpu(memory: HostMemory, serial: str, change: Callable[[GpuRecord], GpuRecord]) -> GpuRecord:
+    """Apply a change to a GPU's present record, again when another was quicker. Raises ProviderBusy when that never ends."""
+    for _ in range(WRITE_TRIES):
+        record = next(iter(memory.gpus([serial])), GpuRecord(serial=serial))
+        changed = change(record)
+        if changed == record:
+            return record
+        try:
+            return memory.save_gpu(changed)
+        except PreconditionFailed:
+            continue
+    raise ProviderBusy(f"host memory: GPU {serial} was changed by others {WRITE_TRIES} times in a row; try again")

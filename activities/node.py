@@ -34,7 +34,16 @@ from activities.node_messages import (
     ResetGpu,
     Seen,
 )
-from activities.node_words import deep_result, differs, examination, not_started, too_ill, unreadable
+from activities.node_words import (
+    deep_result,
+    differs,
+    examination,
+    not_started,
+    on_the_same_host,
+    too_ill,
+    unreadable,
+    with_ledger,
+)
 from activities.parity import FleetParity, JoinVerdict
 from activities.probing import Probe, ProbeCrashed, ProbeWish
 from activities.settings import AccessSettings, BurnInSettings
@@ -97,7 +106,7 @@ class NodeActivities:
             parity = JoinVerdict((), "")
             if not access.poll(request.run_id).known:
                 before = self._examine(_deep(request))
-                if (refused := self._refuse_test(request.node, before)) is not None:
+                if (refused := on_the_same_host(request, before) or self._refuse_test(request.node, before)) is not None:
                     return refused
                 parity = self._parity_with_job(request)
                 if request.joins and parity.differences:
@@ -149,7 +158,8 @@ class NodeActivities:
                 answer = self._probe.run(access, request.node, wish)
                 if self._parity is not None:
                     self._parity.note(request.node, answer.configuration)
-                return examination(answer, weigh_with_past(self._memory, answer, request, self._probe.overrides))
+                weighed = weigh_with_past(self._memory, answer, request, self._probe.overrides)
+                return with_ledger(examination(answer, weighed.diagnosis), weighed.banned, weighed.elsewhere)
             except (NodeUnreachable, ProbeCrashed) as error:
                 why = str(error)
             except DeadlinePassed as error:

@@ -84,7 +84,8 @@ class Examine(Message):
 class Examination(Message):
     """The answer: reachable or not, the boot, the verdict, the findings that are not OK, and the diagnosis.
 
-    `verdict` UNKNOWN means that the node could not be read. `taken_at` is the evidence's time.
+    `verdict` UNKNOWN means that the node could not be read. `taken_at` is the evidence's time. From host memory: `known_bad` says
+    which of its GPUs are banned and why, `elsewhere` are the disruptive steps on them under other instance ids.
     """
 
     reachable: bool
@@ -97,13 +98,16 @@ class Examination(Message):
     gpu_processes: int | None = None
     why_unreachable: str = ""
     uptime_s: float | None = None
+    known_bad: list[str] = []
+    elsewhere: list[RungAttempt] = []
 
 
 class DeepTest(Message):
     """Deep re-test: the deep probe, then `all_reduce_perf` over the node's own GPUs. `run_id` makes it resumable.
 
     Without `deadline_s` the setting burn_in.deadline_s holds. With a `job` the node's configuration is compared with the job's
-    other nodes, those but `in_place_of`; a node that `joins` and differs is not tested at all.
+    other nodes, those but `in_place_of`; a node that `joins` and differs is not tested at all. `left_host` are the GPU serials of
+    the host that a stop was to leave: one that has them still does not pass.
     """
 
     node: Node
@@ -115,6 +119,7 @@ class DeepTest(Message):
     in_place_of: str = ""
     joins: bool = False
     incident: str = ""
+    left_host: list[str] = []
 
 
 class DeepTestResult(Message):

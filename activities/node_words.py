@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from activities.burn_in import GroupTestResult
+from activities.gpu_records import same_host
+from activities.host_memory import RungAttempt
 from activities.inventory import Node
-from activities.node_messages import DeepTestResult, Examination, Examine, Gpu, Opinion, Report, Seen
+from activities.node_messages import DeepTest, DeepTestResult, Examination, Examine, Gpu, Opinion, Report, Seen
 from activities.parity import JoinVerdict
 from activities.probing import ProbeAnswer
 from checks.catalog import Override
@@ -79,6 +81,21 @@ def examination(answer: ProbeAnswer, diagnosis: Diagnosis) -> Examination:
     )
 
 
+def with_ledger(seen: Examination, bans: Sequence[str], elsewhere: Sequence[RungAttempt]) -> Examination:
+    """Add what host memory says of the node's GPUs: one that is banned is a finding, and as bad as any."""
+    if not bans and not elsewhere:
+        return seen
+    found = [Seen(check="ledger", verdict=Verdict.CRITICAL, summary=ban[:LINE_LIMIT]) for ban in bans]
+    return seen.model_copy(
+        update={
+            "verdict": Verdict.CRITICAL if bans else seen.verdict,
+            "findings": [*found, *seen.findings][:LINES],
+            "known_bad": [ban[:LINE_LIMIT] for ban in bans[:LINES]],
+            "elsewhere": list(elsewhere[-LINES:]),
+        }
+    )
+
+
 def unreadable(node: Node, why: str, *, answers: bool, boot_id: str = "") -> Examination:
     """Build the examination of a node whose state is unknown. One that answers has a broken monitor, not a fault."""
     because = f"{node.name} answers, but its state is unknown: {why}" if answers else f"{node.name} does not answer: {why}"
@@ -105,6 +122,15 @@ def too_ill(before: Examination) -> DeepTestResult | None:
             return _result(Verdict.UNKNOWN, reasons, before).model_copy(update={"cause": CONFIGURATION})
         return _result(before.verdict if before.reachable else Verdict.UNKNOWN, reasons, before)
     return None
+
+
+def on_the_same_host(request: DeepTest, before: Examination) -> DeepTestResult | None:
+    """Return the verdict on a node that was stopped to get another host and came back on the same, or None."""
+    same = same_host(request.left_host, before.gpu_serials)
+    if not same:
+        return None
+    because = f"it is on the same host as before it was stopped (GPU serials {', '.join(same)}): the stop changed nothing"
+    return _result(Verdict.CRITICAL, [because, "no load test was started"], before).model_copy(update={"cause": "same_host"})
 
 
 def not_started(reasons: list[str], before: Examination) -> DeepTestResult:

@@ -91,6 +91,7 @@ async def close_out(incident: Incident, step: Step) -> None:
         last_rung_helped=helped,
         handled=step.outcome == "resolved",
         job=incident.known.job,
+        gpu_serial=opinion.gpu.serial if opinion else "",
         gpu_serials=seen.gpu_serials if seen else [],
         qualified_at=workflow.now() if incident.fate == names.FATE_PROBATION else None,
     )

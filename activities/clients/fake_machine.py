@@ -54,7 +54,8 @@ class FakeFault:
 class FakeMachine:
     """State of one machine. Every method is called under the fleet's lock.
 
-    `fabric_manager` is its version, the driver's where empty. `clock_off_s` is how far its clock is ahead.
+    `fabric_manager` is its version, the driver's where empty. `clock_off_s` is how far its clock is ahead. A start puts it on
+    another host, with other GPUs, unless `stays_on_host`: EC2 promises neither.
     """
 
     name: str
@@ -75,6 +76,8 @@ class FakeMachine:
     driver: str = "580.95.05"
     fabric_manager: str = ""
     clock_off_s: float = 0.0
+    host: int = 1
+    stays_on_host: bool = False
     log_grew: threading.Condition = field(default_factory=threading.Condition)
 
     @property
@@ -88,8 +91,8 @@ class FakeMachine:
         return time.monotonic() - self.up_since
 
     def serial_of(self, gpu: int) -> str:
-        """Serial number of a GPU; it stays with the machine."""
-        return f"16500{self.name}{gpu}"
+        """Serial number of a GPU; it stays with the host."""
+        return f"16500{self.name}{gpu}" if self.host == 1 else f"16500{self.name}h{self.host}{gpu}"
 
     def uuid_of(self, gpu: int) -> str:
         return f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, self.serial_of(gpu))}"
@@ -143,6 +146,8 @@ class FakeMachine:
         """Cold start, after a stop."""
         self.state, self.never_boots = "running", False
         self._start_over({Cure.REBOOT, Cure.RESET, Cure.POWER_CYCLE, Cure.NO_BOOT, Cure.HANG})
+        if not (self.stays_on_host or self.faults):
+            self.host += 1  # what follows the machine shows on the host that it is on
 
     def reset_gpu(self, gpu: int) -> bool:
         """Reset one GPU; false when that GPU is lost, as a driver answers."""

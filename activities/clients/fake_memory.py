@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from activities.clients.fake_points import Points
 from activities.errors import PreconditionFailed
+from activities.gpu_records import GpuRecord
 from activities.host_memory import ClosedIncident, Freeze, HostRecord, SeenConfiguration
 
 
@@ -19,6 +20,7 @@ class FakeMemory:
         self._lock = threading.Lock()
         self._intents: dict[str, float] = {}
         self._records: dict[str, HostRecord] = {}
+        self._gpus: dict[str, GpuRecord] = {}
         self._incidents: dict[tuple[str, str], ClosedIncident] = {}
         self._configurations: dict[str, SeenConfiguration] = {}
         self._freezes: dict[str, list[Freeze]] = {}
@@ -43,6 +45,12 @@ class FakeMemory:
     def records(self) -> list[HostRecord]:
         with self._lock:
             return [self._records[key] for key in sorted(self._records)]
+
+    def gpus(self, serials: Sequence[str] | None = None) -> list[GpuRecord]:
+        return self._points.carry_out("memory.gpus", "", lambda: self._some_gpus(serials))
+
+    def save_gpu(self, record: GpuRecord) -> GpuRecord:
+        return self._points.carry_out("memory.save_gpu", record.serial, lambda: self._save_gpu(record))
 
     def save_incident(self, closed: ClosedIncident) -> None:
         self._points.carry_out("memory.incident", closed.instance_id, lambda: self._save_incident(closed))
@@ -86,6 +94,18 @@ class FakeMemory:
     def _recall(self, instance_id: str) -> HostRecord:
         with self._lock:
             return self._records.get(instance_id, HostRecord(instance_id=instance_id))
+
+    def _some_gpus(self, serials: Sequence[str] | None) -> list[GpuRecord]:
+        with self._lock:
+            return [self._gpus[one] for one in sorted(self._gpus) if serials is None or one in serials]
+
+    def _save_gpu(self, record: GpuRecord) -> GpuRecord:
+        with self._lock:
+            stored = self._gpus.get(record.serial)
+            if record.version != (stored.version if stored else 0):
+                raise PreconditionFailed(f"host memory: {record.serial} was changed by somebody else")
+            saved = self._gpus[record.serial] = record.model_copy(update={"version": record.version + 1})
+            return saved
 
     def _save(self, record: HostRecord) -> HostRecord:
         with self._lock:

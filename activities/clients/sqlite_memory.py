@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC
 from pathlib import Path
+from typing import Literal
 
 from activities.errors import PreconditionFailed, ProviderBusy
+from activities.gpu_records import GpuRecord
 from activities.host_memory import ClosedIncident, Freeze, Freezes, HostRecord, SeenConfiguration
 
 BUSY_S = 10.0
@@ -23,6 +25,7 @@ KEPT_INTENT_DAYS = 30
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS hosts (instance_id TEXT PRIMARY KEY, version INTEGER NOT NULL, record TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS gpus (serial TEXT PRIMARY KEY, version INTEGER NOT NULL, record TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS incidents (
     incident TEXT NOT NULL, run_id TEXT NOT NULL, instance_id TEXT NOT NULL, closed_at TEXT NOT NULL, closed TEXT NOT NULL,
     PRIMARY KEY (incident, run_id)
@@ -69,16 +72,31 @@ class SqliteMemory:
 
     def save(self, record: HostRecord) -> HostRecord:
         saved = record.model_copy(update={"version": record.version + 1})
-        text = saved.model_dump_json()
-        with self._open() as database:
-            if record.version == 0:
-                sql, values = "INSERT OR IGNORE INTO hosts VALUES (?, ?, ?)", (record.instance_id, saved.version, text)
-            else:
-                sql = "UPDATE hosts SET version = ?2, record = ?3 WHERE instance_id = ?1 AND version = ?2 - 1"
-                values = (record.instance_id, saved.version, text)
-            if database.execute(sql, values).rowcount != 1:
-                raise PreconditionFailed(f"host memory: {record.instance_id} was changed by somebody else")
+        self._put("hosts", record.instance_id, saved.version, saved.model_dump_json())
         return saved
+
+    def gpus(self, serials: Sequence[str] | None = None) -> list[GpuRecord]:
+        wanted = None if serials is None else json.dumps(list(serials))
+        sql = "SELECT version, record FROM gpus WHERE ?1 IS NULL OR serial IN (SELECT value FROM json_each(?1)) ORDER BY serial"
+        with self._open() as database:
+            rows = database.execute(sql, (wanted,)).fetchall()
+        return [GpuRecord.model_validate_json(text).model_copy(update={"version": version}) for version, text in rows]
+
+    def save_gpu(self, record: GpuRecord) -> GpuRecord:
+        saved = record.model_copy(update={"version": record.version + 1})
+        self._put("gpus", record.serial, saved.version, saved.model_dump_json())
+        return saved
+
+    def _put(self, table: Literal["hosts", "gpus"], key: str, version: int, text: str) -> None:
+        """Write a record in place of the version before it, the first where there is none."""
+        known_by = {"hosts": "instance_id", "gpus": "serial"}[table]
+        if version == 1:
+            sql = f"INSERT OR IGNORE INTO {table} VALUES (?1, ?2, ?3)"
+        else:
+            sql = f"UPDATE {table} SET version = ?2, record = ?3 WHERE {known_by} = ?1 AND version = ?2 - 1"
+        with self._open() as database:
+            if database.execute(sql, (key, version, text)).rowcount != 1:
+                raise PreconditionFailed(f"host memory: {key} was changed by somebody else")
 
     def records(self) -> list[HostRecord]:
         with self._open() as database:

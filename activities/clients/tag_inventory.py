@@ -50,6 +50,7 @@ def known_node(view: InstanceView) -> KnownNode:
         owner=owner_by_tags(tags, view.operator).value,
         stood_back=tags.get(names.TAG_STOOD_BACK, ""),
         replaces=tags.get(names.TAG_REPLACES, ""),
+        reservation=view.capacity_reservation,
         launched_at=view.launched_at,
     )
     return KnownNode(node, (view.private_dns,) if view.private_dns else ())

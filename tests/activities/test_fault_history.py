@@ -61,7 +61,7 @@ def looked(
 ) -> Diagnosis:
     """Weigh as the activity of a workflow does; a sweep names no incident."""
     request = Examine(node=NODE, job=job, incident=incident)
-    return weigh_with_past(memory, answer(*lines, **more), request, NO_OVERRIDES)  # type: ignore[arg-type]
+    return weigh_with_past(memory, answer(*lines, **more), request, NO_OVERRIDES).diagnosis  # type: ignore[arg-type]
 
 
 def faults(memory: HostMemory) -> list[HostFault]:

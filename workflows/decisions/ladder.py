@@ -12,6 +12,7 @@ from workflows.decisions.gates import class_of, mode_of
 from workflows.decisions.owners import missing_rung
 from workflows.decisions.settings import Mode, PolicySettings
 
+from workflows.decisions.strikes import host_weight
 DISRUPTIVE = (Action.RESET_GPU, Action.SOFT_REBOOT, Action.REBOOT_NODE, Action.POWER_CYCLE)
 """Rungs that work on the node in place."""
 
@@ -92,15 +93,26 @@ def _why_not(rung: Action, facts: Facts, policy: PolicySettings) -> str:
         return f"{' and '.join(facts.others.found)} would replace the node meanwhile: {facts.others.refused}"
     if rung not in DISRUPTIVE:
         return ""
-    return _over_budget(facts, policy) or _repeated(rung, facts, policy)
+    return _given_up(facts, policy) or _over_budget(facts, policy) or _repeated(rung, facts, policy)
+
+
+def _given_up(facts: Facts, policy: PolicySettings) -> str:
+    """Say why nothing in place can mend this host: a GPU that is banned, or too many strikes in the time that counts."""
+    if facts.examination is not None and facts.examination.known_bad:
+        return f"{facts.examination.known_bad[0]}; nothing in place mends that (to lift it: hotspare ledger clear)"
+    strikes = host_weight(facts.record, facts.now, policy.strike_half_life_days)
+    if strikes < policy.strikes_at_most:
+        return ""
+    return (
+        f"its strikes weigh {strikes:.1f}, the limit is {policy.strikes_at_most:g} "
+        f"(each counts half after {policy.strike_half_life_days:g} days)"
+    )
 
 
 def _over_budget(facts: Facts, policy: PolicySettings) -> str:
     window = timedelta(hours=policy.attempts_window_h)
     recent = [
-        one
-        for one in facts.record.attempts
-        if one.rung in DISRUPTIVE and facts.now - one.at <= window and one.incident != facts.run
+        one for one in _attempts(facts) if one.rung in DISRUPTIVE and facts.now - one.at <= window and one.incident != facts.run
     ]
     spent = len(recent) + sum(1 for one in facts.taken if one.rung in DISRUPTIVE)
     if spent >= policy.attempts_per_node:
@@ -116,7 +128,7 @@ def _over_budget(facts: Facts, policy: PolicySettings) -> str:
 
 def _repeated(rung: Action, facts: Facts, policy: PolicySettings) -> str:
     window = timedelta(hours=policy.repeat_window_h)
-    for past in facts.record.attempts:
+    for past in _attempts(facts):
         if past.rung is rung and facts.now - past.at <= window and _same_fault(past, facts) and past.incident != facts.run:
             return (
                 f"the same fault came back within {policy.repeat_window_h:g} h of it ({past.at:%Y-%m-%d %H:%M} UTC): one rung up"
@@ -126,3 +138,8 @@ def _repeated(rung: Action, facts: Facts, policy: PolicySettings) -> str:
 
 def _same_fault(past: RungAttempt, facts: Facts) -> bool:
     return facts.opinion is not None and past.fault_class == facts.opinion.fault_class
+def _attempts(facts: Facts) -> list[RungAttempt]:
+    """Every attempt on this host: under its instance id, and on the same boards while they had another."""
+    return [*(facts.examination.elsewhere if facts.examination else []), *facts.record.attempts]
+
+

@@ -25,7 +25,8 @@ ATTEMPTS_KEPT = 20
 """Attempts on the node that go with a decision, newest last. Hotspare default: many times any attempt budget."""
 
 NODE_PARTS = {"instance_id", "name", "role", "instance_type", "pool", "zone", "opt_out"}
-SEEN_PARTS = {"reachable", "verdict", "taken_at", "why_unreachable"}
+SEEN_PARTS = {"reachable", "verdict", "taken_at", "why_unreachable", "known_bad", "elsewhere"}
+STRIKE_PARTS = {"strikes", "struck", "last_incident_closed_at"}
 
 NO_OPINION = Opinion(fault_class="none", action=Action.NONE)
 
@@ -91,6 +92,8 @@ def recorded(facts: Facts, step: Step) -> str:
     kept["node"] = facts.node.model_dump(mode="json", exclude_defaults=True, include=NODE_PARTS)
     attempts = facts.record.attempts[-ATTEMPTS_KEPT:]
     kept["attempts"] = [one.model_dump(mode="json", exclude_defaults=True) for one in attempts]
+    struck = facts.record.model_dump(mode="json", exclude_defaults=True, include=STRIKE_PARTS)
+    kept |= {"strikes": struck} if facts.record.strikes else {}
     if facts.examination is not None:
         kept["seen"] = facts.examination.model_dump(mode="json", exclude_defaults=True, include=SEEN_PARTS)
     answer = step.model_dump(mode="json", exclude_defaults=True)
@@ -120,7 +123,8 @@ def rebuild(text: str, closed: ClosedIncident) -> Recorded:
 
 def _facts(kept: dict[str, Any], closed: ClosedIncident) -> Facts:
     node = Node.model_validate(kept.pop("node"))
-    record = HostRecord.model_validate({"instance_id": node.instance_id, "attempts": kept.pop("attempts")})
+    past = {**kept.pop("strikes", {}), "attempts": kept.pop("attempts")}
+    record = HostRecord.model_validate({"instance_id": node.instance_id, **past})
     seen = kept.pop("seen", None)
     known = {"run": closed.run_id, **kept}
     facts = Facts.model_validate(

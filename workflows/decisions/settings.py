@@ -79,6 +79,19 @@ class PolicySettings(Section):
         24.0,
         description="A fault back within so many hours starts one rung up. Source: InfiniteHBD-Trace, 10.7 % within a day",
     )
+    strikes_at_most: float = Field(
+        3.0,
+        gt=0,
+        description="A host whose strikes weigh so much is not repaired in place any more, but replaced. A strike is an incident "
+        "in which it was disrupted or given up. Hotspare default: few nodes have most of the incidents (arXiv:2410.21680, lemon "
+        "nodes), and a repair that did not last is the best sign of one",
+    )
+    strike_half_life_days: float = Field(
+        28.0,
+        gt=0,
+        description="After so many days a strike weighs half. Hotspare default: the window in which Meta looks for lemon nodes "
+        "(arXiv:2410.21680), as a half-life",
+    )
     boot_deadline_s: float = Field(
         1800.0, description="From a reboot to a node that answers. Source: ParallelCluster gives up at 30 min"
     )
