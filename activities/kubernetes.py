@@ -68,8 +68,11 @@ class KubernetesApi(Protocol):
         """Return the object, None where there is none."""
         ...
 
-    def list(self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Object]:
-        """Return all objects that match the selectors, over as many pages as it takes."""
+    def list(self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "", cached: bool = False) -> list[Object]:
+        """Return all objects that match the selectors, over as many pages as it takes.
+
+        `cached`: as the API server has them in its memory, which costs it little and may be a moment old.
+        """
         ...
 
     def create(self, kind: Kind, body: Object, namespace: str = "") -> Object:

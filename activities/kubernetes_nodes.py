@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from activities.clock import Clock, SystemClock
@@ -14,6 +14,10 @@ from activities.kubernetes import NODE, KubernetesApi, Object, instance_id_of
 
 CACHE_S = 10.0
 """Seconds for which a name found in a list of nodes is reused; the Node is read anew. Hotspare default: as inventory.cache_s."""
+
+NAMED_AT_MOST = 16
+"""How many Nodes are read one by one; more are read as one list. Hotspare default: a Node is 10 kB and 5 ms, and the list of a
+cluster with 1,000 of them takes a second (tests/bench/test_kubernetes_cost.py)."""
 
 CHANGE_TRIES = 5
 """How often a change of a Node is made anew after somebody else has changed it. Hotspare default."""
@@ -41,7 +45,8 @@ class KubernetesNodes:
 
     def find(self, node: Node) -> Object | None:
         """Return the Node of an instance as it is now, None where none has its id."""
-        name = self._name(node.instance_id)
+        with self._lock:
+            name = self._names.get(node.instance_id, "")
         found = self._api.get(NODE, name) if name else None
         if found is not None and ec2_id(found) == node.instance_id:
             return found
@@ -58,12 +63,26 @@ class KubernetesNodes:
         return found
 
     def name(self, node: Node) -> str:
-        """Return the name of an instance's Node; raises UnknownNode."""
-        return self._name(node.instance_id) or str(self.get(node)["metadata"]["name"])
+        """Return the name of an instance's Node; raises UnknownNode. A name that was seen some time ago is proved by the Node."""
+        with self._lock:
+            fresh = self._clock.now() - self._listed_at < CACHE_S
+            known = self._names.get(node.instance_id, "")
+        return known if fresh and known else str(self.get(node)["metadata"]["name"])
 
     def all(self) -> list[Object]:
         """Return every Node."""
         return list(self._list())
+
+    def named(self, names: Collection[str]) -> list[Object]:
+        """Return the Nodes of these names that exist, without reading the whole cluster for a few."""
+        if len(names) > NAMED_AT_MOST:
+            return [one for one in self._list(cached=True) if one["metadata"]["name"] in names]
+        found = [self._api.get(NODE, name) for name in sorted(names)]
+        return [one for one in found if one is not None]
+
+    def labelled(self, key: str, value: str) -> list[Object]:
+        """Return the Nodes with this label."""
+        return self._api.list(NODE, labels=f"{key}={value}")
 
     def change(self, node: Node, change: Callable[[Object], Object | None]) -> Object:
         """Merge into a Node what `change` makes of it (None: nothing to do), only if nobody has changed it meanwhile.
@@ -82,18 +101,8 @@ class KubernetesNodes:
                 continue
         raise ProviderBusy(f"the Node of {node.name} was changed by others {CHANGE_TRIES} times while we tried to")
 
-    def _name(self, instance_id: str) -> str:
-        with self._lock:
-            fresh = self._clock.now() - self._listed_at < CACHE_S
-            known = self._names.get(instance_id, "")
-        if fresh and known:
-            return known
-        self._list()
-        with self._lock:
-            return self._names.get(instance_id, "")
-
-    def _list(self) -> Iterable[Object]:
-        nodes = self._api.list(NODE)
+    def _list(self, *, cached: bool = False) -> Iterable[Object]:
+        nodes = self._api.list(NODE, cached=cached)
         with self._lock:
             self._names = {ec2_id(one): str(one["metadata"]["name"]) for one in nodes}
             self._listed_at = self._clock.now()

@@ -53,7 +53,7 @@ class FakeKubernetes:
     def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
         return self._do("get", kind, name, lambda: deepcopy(self._all(kind).get((namespace, name))))
 
-    def list(self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "") -> list[Object]:
+    def list(self, kind: Kind, namespace: str = "", *, labels: str = "", fields: str = "", cached: bool = False) -> list[Object]:
         return self._do("list", kind, namespace, lambda: self._matching(kind, namespace, labels, fields))
 
     def create(self, kind: Kind, body: Object, namespace: str = "") -> Object:

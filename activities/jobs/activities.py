@@ -258,6 +258,7 @@ class JobActivities:
             if waited >= deadline_s:
                 raise DeadlinePassed(
                     f"job {job}: not {what} within {deadline_s:.0f} s; it is {status.state.value} at step {status.step}"
+                    f"{f'; it waits: {status.waits_for}' if status.waits_for else ''}"
                 )
             beat(waited)
             self._clock.wait(self._settings.poll_s)

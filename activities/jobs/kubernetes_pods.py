@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from activities.kubernetes import Object, annotations_of
@@ -18,6 +19,11 @@ _SUFFIX = re.compile(r"-[a-z0-9]{5}$")
 
 _ASSIGNED = re.compile(r"Successfully assigned (?P<namespace>[^/ ]+)/(?P<pod>\S+) to (?P<node>\S+)$")
 """The scheduler's event about a pod that it has bound. Source: pkg/scheduler/schedule_one.go of Kubernetes."""
+
+
+STEADY_S = 10.0
+"""How long a rank must have run since it was started again in its pod. Source: the kubelet's first back-off, 10 s (Kubernetes
+docs, "Pod Lifecycle"): what crashes at its start has by then been seen to wait."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +72,27 @@ def is_leaving(pod: Object) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 
-def runs(pod: Object) -> bool:
-    """Whether a rank runs there, one that is being stopped included: it still has its GPUs."""
-    return phase_of(pod) == "Running" and bool(node_of(pod))
+def works(pod: Object, resource: str, now: datetime) -> bool:
+    """Whether the rank in a pod works, one that is being stopped included.
+
+    Its container runs, is ready where something asks it, and was not started again a moment ago. The phase alone is Running also
+    for a container that crashes again and again.
+    """
+    if phase_of(pod) != "Running" or not node_of(pod):
+        return False
+    told = {one.get("name"): one for one in pod.get("status", {}).get("containerStatuses") or []}
+    ranks = [one for one in pod["spec"].get("containers") or [] if gpus_asked({"containers": [one]}, resource)]
+    return bool(ranks) and all(_container_works(one, told.get(one.get("name")) or {}, now) for one in ranks)
+
+
+def _container_works(container: Object, told: Object, now: datetime) -> bool:
+    running = (told.get("state") or {}).get("running")
+    if running is None or (container.get("readinessProbe") and not told.get("ready")):
+        return False
+    if not told.get("restartCount"):
+        return True
+    since = running.get("startedAt")
+    return since is not None and (now - datetime.fromisoformat(since)).total_seconds() >= STEADY_S
 
 
 def holds_gpus(pod: Object) -> bool:
@@ -86,10 +110,11 @@ def rank_name(pod_name: str) -> str:
     return _SUFFIX.sub("", pod_name)
 
 
-def node_set(pods: Sequence[Object], before: Sequence[Bound]) -> list[str]:
+def node_set(pods: Sequence[Object], before: Sequence[Bound], noted: Sequence[str] = ()) -> list[str]:
     """Return the nodes on which ranks run or, for each that has none now, ran last.
 
-    `before` are bindings of these ranks, the newest first. A rank whose pod waits is taken to have run where its predecessor did.
+    `before` are bindings of these ranks, the newest first. A rank whose pod waits is taken to have run where its predecessor did,
+    or, where nobody remembers that one, on a node of `noted`.
     """
     bound = [pod for pod in pods if holds_gpus(pod) and not is_leaving(pod)]
     nodes = [node_of(pod) for pod in bound]
@@ -105,7 +130,7 @@ def node_set(pods: Sequence[Object], before: Sequence[Bound]) -> list[str]:
             missing[rank] -= 1
     # A restart may deal the nodes out anew: a rank's last node has another rank then, and a node without one is still missing.
     spare_places = sum(count for count in missing.values() if count > 0)
-    idle = list(dict.fromkeys(node for _, node in earlier if node not in nodes))
+    idle = list(dict.fromkeys(node for node in [*(node for _, node in earlier), *noted] if node not in nodes))
     return sorted({*nodes, *idle[:spare_places]})
 
 

@@ -31,7 +31,8 @@ class JobStatus(Message):
 
     `run_token` is the token of the resume that made the present run, empty if none did. `nodes` is the node set: where ranks run
     or, when they do not, where they ran or are bound to start. `ranks_on` are the nodes on which a rank runs at this moment, None
-    where the job system cannot tell (then a running job has one on each of `nodes`). `restarts_left` is what is left of the
+    where the job system cannot tell (then a running job has one on each of `nodes`). `starting_on` are those of them where it has
+    its place but does not work: its process is not up, or was started again a moment ago. `restarts_left` is what is left of the
     budget of whoever restarts the job, None without a bound or where not known. `controller` names who that is ("JobSet train",
     "Kueue"). `held_for` is our reason where we hold a job that its controller would start; `ended` how it
     ended for good, after which its controller starts it no more. `waits_for` says why ranks that should
@@ -48,6 +49,7 @@ class JobStatus(Message):
     restarted_by: RestartedBy = RestartedBy.HOTSPARE
     seconds_per_step: float | None = None
     ranks_on: list[str] | None = None
+    starting_on: list[str] = []
     restarts_left: int | None = None
     controller: str = ""
     held_for: str = ""
@@ -65,8 +67,9 @@ class JobStatus(Message):
         return node_name in self.ranks_on if self.ranks_on is not None else self.runs_on(node_name)
 
     def runs_on(self, node_name: str) -> bool:
-        """Whether a rank of the job runs on a node now."""
-        return self.state is JobState.RUNNING and node_name in (self.nodes if self.ranks_on is None else self.ranks_on)
+        """Whether a rank of the job works on a node now. One that crashes and is started again and again does not."""
+        there = node_name in (self.nodes if self.ranks_on is None else self.ranks_on)
+        return self.state is JobState.RUNNING and there and node_name not in self.starting_on
 
 
 class JobAdapter(Protocol):

@@ -17,6 +17,7 @@ from activities.jobs.kubernetes_kinds.workload import (
     job_template,
     rank_commands,
     spec_of,
+    templates_placed,
 )
 from activities.jobs.lint import JobShape, Trap
 from activities.kubernetes import JOB, Object
@@ -24,12 +25,17 @@ from activities.kubernetes import JOB, Object
 BACKOFF_LIMIT = 6
 """What `spec.backoffLimit` is where it is left out. Source: Kubernetes API reference, JobSpec."""
 
+MOVABLE_SINCE = (1, 36)
+"""From here on a Job that has started and is suspended may be told other nodes. Source: feature gate
+MutableSchedulingDirectivesForSuspendedJobs, on by default since 1.36; before it only one that has never started."""
+
 
 class JobKind:
     """A Job that nothing else owns."""
 
     kind = JOB
     child = None
+    movable_since: tuple[int, int] | None = MOVABLE_SINCE
 
     def pod_selector(self, name: str) -> str:
         return f"batch.kubernetes.io/job-name={name}"
@@ -79,6 +85,9 @@ class JobKind:
 
     def place(self, family: Family, placement: Placement) -> Object:
         return {"spec": {"template": {"spec": placement.on(self.templates(family)[0].spec)}}}
+
+    def placed(self, family: Family, placement: Placement) -> bool:
+        return templates_placed(self.templates(family), placement)
 
 
 def _limit(spec: Object) -> int:

@@ -17,6 +17,7 @@ from activities.jobs.kubernetes_kinds.workload import (
     job_template,
     rank_commands,
     spec_of,
+    templates_placed,
 )
 from activities.jobs.kubernetes_pods import gpus_asked
 from activities.jobs.lint import JobShape, Trap
@@ -33,6 +34,7 @@ class JobSetKind:
 
     kind = JOB_SET
     child = None
+    movable_since: tuple[int, int] | None = None
 
     def pod_selector(self, name: str) -> str:
         return f"jobset.sigs.k8s.io/jobset-name={name}"
@@ -69,6 +71,9 @@ class JobSetKind:
             spec = job["template"]["spec"]["template"]["spec"]
             spec.update(placement.on(spec))
         return {"spec": {"replicatedJobs": jobs}}
+
+    def placed(self, family: Family, placement: Placement) -> bool:
+        return templates_placed(self.templates(family), placement)
 
 
 def templates_of_set(item: Object | None) -> list[Template]:

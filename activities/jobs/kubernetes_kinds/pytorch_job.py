@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from activities.jobs.kubernetes_kinds.workload import Cause, Ended, Family, Placement, Template, ended_by, rank_commands, spec_of
+from activities.jobs.kubernetes_kinds.workload import (
+    Cause,
+    Ended,
+    Family,
+    Placement,
+    Template,
+    ended_by,
+    rank_commands,
+    spec_of,
+    templates_placed,
+)
 from activities.jobs.lint import JobShape, Trap
 from activities.kubernetes import PYTORCH_JOB, Object, annotations_of
 
@@ -22,6 +32,7 @@ class PyTorchJobKind:
 
     kind = PYTORCH_JOB
     child = None
+    movable_since: tuple[int, int] | None = None
 
     def pod_selector(self, name: str) -> str:
         return f"training.kubeflow.org/job-name={name}"
@@ -78,6 +89,9 @@ class PyTorchJobKind:
         """Its templates may change at any time; pods made from then on follow them."""
         changed = {one.name: {"template": {"spec": placement.on(one.spec)}} for one in self.templates(family)}
         return {"spec": {"pytorchReplicaSpecs": changed}}
+
+    def placed(self, family: Family, placement: Placement) -> bool:
+        return templates_placed(self.templates(family), placement)
 
 
 def _replicas(family: Family) -> dict[str, Object]:

@@ -16,8 +16,12 @@ from activities.jobs.kubernetes_kinds.job_set import (
 from activities.jobs.kubernetes_kinds.workload import Cause, Ended, Family, Placement, Template, ended_by, spec_of
 from activities.jobs.lint import JobShape
 from activities.kubernetes import JOB_SET, TRAIN_JOB, Object
+from activities.names import KUBE
 
 RESTART_SETTING = "spec.template.spec.failurePolicy.maxRestarts=10 in its (Cluster)TrainingRuntime"
+
+OVERRIDES = ("podSpecOverrides", "podTemplateOverrides", "runtimePatches")
+"""Where a TrainJob changes the pods of its runtime: Trainer 2.0, 2.1 and 2.2. Source: trainjob_types.go of each."""
 
 
 class TrainJobKind:
@@ -25,6 +29,7 @@ class TrainJobKind:
 
     kind = TRAIN_JOB
     child = JOB_SET
+    movable_since: tuple[int, int] | None = None
 
     def pod_selector(self, name: str) -> str:
         return f"jobset.sigs.k8s.io/jobset-name={name}"
@@ -59,9 +64,28 @@ class TrainJobKind:
         return not any(one.get("active") for one in jobs)
 
     def place(self, family: Family, placement: Placement) -> Object:
-        """Trainer has an override of its pods for this; a release that calls it otherwise drops it, which shows afterwards."""
-        targets = [{"name": one.name} for one in self.templates(family)]
-        overrides: list[dict[str, Any]] = list(spec_of(family.top).get("podSpecOverrides") or [])
-        others = [one for one in overrides if placement.key not in (one.get("nodeSelector") or {})]
-        ours = {"targetJobs": targets, **placement.on({})}
-        return {"spec": {"podSpecOverrides": [*others, ours]}}
+        """Each release of Trainer has its own field for this, and the API drops those that it does not know."""
+        names = [one.name for one in self.templates(family)]
+        targets, part = [{"name": name} for name in names], placement.on({})
+        jobs = [{"name": name, "template": {"spec": {"template": {"spec": part}}}} for name in names]
+        ours = {
+            "podSpecOverrides": {"targetJobs": targets, **part},
+            "podTemplateOverrides": {"targetJobs": targets, "spec": part},
+            "runtimePatches": {"manager": KUBE, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}},
+        }
+        return {"spec": {key: [*_of_others(family.top, key, placement), one] for key, one in ours.items()}}
+
+    def placed(self, family: Family, placement: Placement) -> bool:
+        return any(_asks(one, placement) for key in OVERRIDES for one in spec_of(family.top).get(key) or [])
+
+
+def _of_others(top: Object, key: str, placement: Placement) -> list[dict[str, Any]]:
+    return [one for one in spec_of(top).get(key) or [] if not _asks(one, placement)]
+
+
+def _asks(override: Object, placement: Placement) -> bool:
+    """Whether an override, whatever its form, asks for the label of a placement."""
+    template = ((override.get("trainingRuntimeSpec") or {}).get("template") or {}).get("spec") or {}
+    jobs = [((one.get("template") or {}).get("spec") or {}).get("template") or {} for one in template.get("replicatedJobs") or []]
+    specs = [override, override.get("spec") or {}, *((one.get("spec") or {}) for one in jobs)]
+    return any(placement.asked_by(one) for one in specs)

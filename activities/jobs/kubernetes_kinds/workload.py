@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -49,6 +49,10 @@ class Placement:
             "tolerations": [*kept, self.toleration],
         }
 
+    def asked_by(self, spec: Object) -> bool:
+        """Whether a pod spec, or a part of one, says so."""
+        return (spec.get("nodeSelector") or {}).get(self.key) == self.value
+
 
 @dataclass(frozen=True)
 class Family:
@@ -67,6 +71,11 @@ class WorkloadKind(Protocol):
     @property
     def child(self) -> Kind | None:
         """Kind of the object of the same name through which this one works, None where it makes pods or jobs itself."""
+        ...
+
+    @property
+    def movable_since(self) -> tuple[int, int] | None:
+        """Release of Kubernetes since which one that has started may be told other nodes; None where each lets that be."""
         ...
 
     def pod_selector(self, name: str) -> str:
@@ -109,6 +118,10 @@ class WorkloadKind(Protocol):
         """Return the patch by which a suspended one runs only there from now on."""
         ...
 
+    def placed(self, family: Family, placement: Placement) -> bool:
+        """Whether that patch has stayed: the API drops fields that a release does not know."""
+        ...
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -116,6 +129,12 @@ class Cause:
 
     complete: Sequence[str] = field(default=("Complete",))
     failed: Sequence[str] = field(default=("Failed",))
+
+
+def templates_placed(templates: Iterable[Template], placement: Placement) -> bool:
+    """Whether every pod template asks for the label of a placement."""
+    found = list(templates)
+    return bool(found) and all(placement.asked_by(one.spec) for one in found)
 
 
 def condition(item: Object, kind: str) -> Object | None:
