@@ -242,7 +242,7 @@ class SlurmSettings(Section):
         "plain", description="Whose Slurm it is: on ParallelCluster a drained idle node is terminated within about a minute"
     )
     bin_dir: str = Field("", description="Folder of scontrol and squeue on the head node; empty: its PATH")
-    sudo: bool = Field(False, description="Prefix scontrol with sudo -n: node states are for SlurmUser and root")
+    sudo: bool = Field(False, description="Prefix scontrol and scancel with sudo -n: nodes and others' jobs are for root")
     hold_deadline_s: float = Field(
         120.0, description="From requeue to no rank left. Hotspare default: KillWait is 30 s, and an epilog runs after it"
     )

@@ -79,6 +79,10 @@ class Slurm:
         """Run scontrol, which prints nothing when it did what it was told."""
         self._run("scontrol", [*words], sudo=self._settings.sudo)
 
+    def cancel(self, job: str) -> None:
+        """Cancel a job."""
+        self._run("scancel", [job], sudo=self._settings.sudo)
+
     def jobs(self) -> list[dict[str, Any]]:
         """Every job that slurmctld still knows, ended ones included (22.05 answers with all, whatever is asked)."""
         return list(self._json("squeue", ["--json", "--states=all"]).get("jobs", []))

@@ -54,7 +54,7 @@ class SlurmJobs:
             self._await_stop(job)
             if not noted:
                 self._slurm.change("update", f"jobid={job}", remember(found, record))
-        return self._await_stop(job)
+        return self._status(self._without_left_nodes(self._await_stop(job)), self._slurm.names())
 
     def _note(self, found: SlurmJob, record: dict[str, Any]) -> bool:
         """Note a record in the job. False where Slurm takes none: the job has ended, and must wait again first."""
@@ -120,13 +120,37 @@ class SlurmJobs:
                     raise
         self._slurm.change("hold", found.id)
 
-    def _await_stop(self, job: str) -> JobStatus:
+    def _without_left_nodes(self, held: SlurmJob) -> SlurmJob:
+        """Have slurmctld forget nodes that it left in a requeued job, whose next start would get no GPU (docs/slurm.md).
+
+        It forgets them when it requeues a job that has ended, and a job that waits ends only by being cancelled. The note before
+        it tells a later try that the cancellation is ours.
+        """
+        if not held.left_nodes:
+            return held
+        mend = f"scancel {held.id}; scontrol requeuehold {held.id}"
+        if others := [job.id for job in self._jobs() if job.depends_on(held.id)]:
+            raise PreconditionFailed(
+                f"job {held.id}: Slurm left the nodes of its last run in it, so its next start would get no GPU. To clear it, it "
+                f"must be cancelled and requeued, which lets jobs that depend on it go on or fail: {', '.join(others)}. Hold "
+                f"them (scontrol hold JOB), then: {mend}"
+            )
+        record = {**held.record, "nodes": self._node_set(held), "cleared": held.restarts}
+        self._slurm.change("update", f"jobid={held.id}", remember(held, record))
+        self._slurm.cancel(held.id)
+        self._slurm.change("requeuehold", held.id)
+        again = self._await_stop(held.id)
+        if again.left_nodes:
+            raise CommandFailed(f"job {held.id}: Slurm still has nodes of its last run in it ({again.nodes}); clear it: {mend}")
+        return again
+
+    def _await_stop(self, job: str) -> SlurmJob:
         until = self._clock.now() + self._settings.hold_deadline_s
         while True:
             found = self._look(job)
             steps = self._slurm.steps(job)
             if found.held and not steps:
-                return self._status(found, self._slurm.names())
+                return found
             if self._clock.now() >= until:
                 left = f", steps {', '.join(steps)}" if steps else ""
                 raise CommandFailed(
@@ -136,6 +160,11 @@ class SlurmJobs:
             self._clock.wait(POLL_S)
 
     def _refuse_what_cannot_come_back(self, found: SlurmJob) -> None:
+        if found.cancelled_by_somebody:
+            raise PreconditionFailed(
+                f"job {found.id} was cancelled meanwhile, which is somebody's wish: it is not brought back. "
+                f"If it shall come back: scontrol requeuehold {found.id}"
+            )
         if not found.batch:
             raise CapabilityMissing(
                 f"job {found.id} is no batch job (salloc or srun): Slurm cannot requeue it; submit it with sbatch"

@@ -37,6 +37,7 @@ class SlurmJob:
         self.node_count = number(row.get("node_count"))
         self.reason = str(row.get("state_reason") or "")
         self.admin_comment: str = row.get("admin_comment") or ""
+        self.dependency = str(row.get("dependency") or "")
         self.record = _noted(self.admin_comment)
 
     @property
@@ -54,6 +55,20 @@ class SlurmJob:
         """Whether the job waits and nothing but a release starts it."""
         kept = bool(self.states & _HELD_FLAGS) or self._row.get("hold") is True or self.reason in _HELD_REASONS
         return self.pending and kept
+
+    @property
+    def left_nodes(self) -> bool:
+        """Whether slurmctld left nodes, and with them GPUs, of the last run in a job that waits; a start would get none."""
+        return self.held and bool(self.nodes)
+
+    @property
+    def cancelled_by_somebody(self) -> bool:
+        """Whether the job was cancelled, and not by ourselves on the way to a requeue."""
+        return "CANCELLED" in self.states and self.record.get("cleared") != self.restarts
+
+    def depends_on(self, job: str) -> bool:
+        """Whether this job waits for something that another one does or does not."""
+        return "PENDING" in self.states and job in re.findall(r":(\d+)", self.dependency)
 
     @property
     def job_state(self) -> JobState:

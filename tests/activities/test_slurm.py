@@ -130,6 +130,68 @@ def test_a_job_that_waits_is_held_and_one_that_runs_is_requeued_held_with_its_no
         assert [change[1] for change in head.changes] == ["update", verb]
 
 
+def held_with_nodes(**more: Any) -> dict[str, Any]:
+    """A held job as Slurm 22.05 leaves it where a node of its last run went DOWN while the job completed."""
+    return job_row(job_state=["PENDING"], hold=True, **more)
+
+
+def test_a_held_job_that_still_has_the_nodes_of_its_last_run_is_cancelled_and_requeued_before_it_counts_as_held() -> None:
+    head = Head.newer([held_with_nodes()], [node_row(at, ["IDLE"]) for at in (1, 2, 3)])
+
+    def clear(words: list[str]) -> None:
+        if words[0] == "requeuehold":
+            head.jobs = json.dumps({"jobs": [held_with_nodes(nodes="", restart_cnt=1)], "errors": []})
+
+    head.on_change = clear
+    assert adapter(head).hold("7", "test").state is JobState.HELD
+    assert [change[:2] for change in head.changes] == [["scontrol", "update"], ["scancel", "7"], ["scontrol", "requeuehold"]]
+    assert '"cleared":0' in head.changes[0][3]
+    assert '"nodes":["p5-st-1","p5-st-2","p5-st-3"]' in head.changes[0][3]
+
+
+def test_a_job_that_cannot_be_cleared_is_not_said_to_be_held() -> None:
+    head = Head.newer([held_with_nodes()], [node_row(1, ["IDLE"])])
+    with pytest.raises(CommandFailed, match="scancel 7; scontrol requeuehold 7"):
+        adapter(head).hold("7", "test")
+
+
+@pytest.mark.parametrize("dependency", ["afterany:7(unfulfilled)", "afterok:70:7+5", "afterok:3(failed),afternotok:7"])
+def test_a_job_that_others_depend_on_is_not_cancelled_and_a_person_gets_the_commands(dependency: str) -> None:
+    waiting = job_row(job_id=8, job_state=["PENDING"], nodes="", dependency=dependency)
+    head = Head.newer([held_with_nodes(), waiting], [node_row(1, ["IDLE"])])
+    with pytest.raises(PreconditionFailed, match=r"depend on it go on or fail: 8.*scancel 7; scontrol requeuehold 7"):
+        adapter(head).hold("7", "test")
+    assert head.changes == []
+
+
+@pytest.mark.parametrize(("dependency", "state"), [("afterany:70", "PENDING"), ("", "PENDING"), ("afterany:7", "RUNNING")])
+def test_other_jobs_stop_no_clearing(dependency: str, state: str) -> None:
+    other = job_row(job_id=8, job_state=[state], nodes="", dependency=dependency)
+    head = Head.newer([held_with_nodes(), other], [node_row(1, ["IDLE"])])
+    with pytest.raises(CommandFailed):  # nothing plays slurmctld here
+        adapter(head).hold("7", "test")
+    assert ["scancel", "7"] in head.changes
+
+
+def test_a_cancelled_job_is_brought_back_only_where_the_cancellation_was_ours() -> None:
+    ours = 'hotspare {"nodes":["p5-st-1"],"cleared":2}'
+    for comment, restarts, requeued in ((ours, 2, True), (ours, 3, False), ("", 2, False)):
+        row = job_row(job_state=["CANCELLED"], admin_comment=comment, restart_cnt=restarts)
+        head = Head.newer([row], [node_row(1, ["IDLE"])])
+        stopped = json.dumps({"jobs": [{**row, "job_state": ["PENDING"], "hold": True, "nodes": ""}], "errors": []})
+
+        def stop(words: list[str], head: Head = head, stopped: str = stopped) -> None:
+            head.jobs = stopped if words[0] == "requeuehold" else head.jobs
+
+        head.on_change = stop
+        if requeued:
+            assert adapter(head).hold("7", "test").state is JobState.HELD
+            continue
+        with pytest.raises(PreconditionFailed, match=r"cancelled.*scontrol requeuehold 7"):
+            adapter(head).hold("7", "test")
+        assert head.changes == []
+
+
 def test_a_hold_that_does_not_stop_the_job_in_time_says_what_to_look_at() -> None:
     head = Head.newer([job_row(job_state=["RUNNING", "COMPLETING"])], [node_row(1, ["IDLE"])])
     with pytest.raises(CommandFailed, match=r"COMPLETING.*scontrol show job 7"):

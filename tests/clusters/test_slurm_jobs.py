@@ -92,3 +92,25 @@ async def test_a_job_that_cannot_be_requeued_is_not_stopped_and_says_what_mends_
 async def test_a_job_that_slurm_has_forgotten_is_said_to_be_gone(here: SlurmLab) -> None:
     with pytest.raises(PreconditionFailed, match="no job 4711"):
         await here.call(here.adapter.status, "4711")
+
+
+async def test_a_job_whose_node_died_is_stopped_for_good_only_when_slurm_has_given_the_node_up(here: SlurmLab) -> None:
+    job, adapter = here.job, here.adapter
+    await job.wait_for_checkpoint(10)
+    gone = await here.node("node-2")
+    assert (await here.call(adapter.find_on, gone)).state is JobState.RUNNING
+    await here.lab.nodes["node-2"].stop()
+    held = await here.call(adapter.hold, job.name, "node-2 has died")
+    assert (held.state, held.nodes) == (JobState.HELD, ["node-1", "node-2", "node-3"])
+    assert "DOWN" in (await here.row("node-2"))[0]
+    await here.call(adapter.resume, job.name, ["node-1", "spare-1", "node-3"], "token-1")
+    await job.wait_for_state("RUNNING")
+    await job.wait_for_step(job.checkpoint_step + 1)
+    assert [sorted(resume["nodes"]) for resume in job.resumes] == [["node-1", "node-3", "spare-1"]]
+    assert await here.call(adapter.find_on, gone) is None
+
+
+async def test_a_job_that_its_owner_cancels_meanwhile_is_not_brought_back(here: SlurmLab) -> None:
+    await here.cluster.daemons.ask("scancel", here.job.name)
+    with pytest.raises(PreconditionFailed, match="cancelled"):
+        await here.call(here.adapter.hold, here.job.name, "test")
