@@ -14,7 +14,7 @@ class SpareSettings(Section):
         0.99,
         gt=0.5,
         lt=1,
-        description="Wished probability that a failed node finds a spare. Source: ByteRobust (arXiv:2509.16293) sizes by P99",
+        description="Wished probability that a spare is free when a node fails. Source: P99, as ByteRobust (arXiv:2509.16293)",
     )
     mended_share: float = Field(
         0.42,
@@ -41,8 +41,8 @@ class SpareSettings(Section):
         0.03,
         ge=0,
         lt=0.9,
-        description="Share of spares that fail their first test. Source: Imbue, about 3 % of machines break in a week; OPT-175B saw "
-        "12.5 % after a rebuild",
+        description="Share of spares that fail their first test. Source: Imbue, about 3 % of machines break in a week; OPT-175B "
+        "saw 12.5 % after a rebuild",
     )
     nodes_per_event: float = Field(
         1.7,
