@@ -5,6 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 FAULT  ?=
+# image.lock and build.lock are what the container image is made with, at the versions that the tests run with.
+LOCKING := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo lab test kube-assets test-clusters test-gpu chaos lint format lock bench clean
@@ -52,9 +54,10 @@ format: $(STAMP) ## write the style that lint asks for
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: ## renew requirements/dev.lock from pyproject.toml (needs uv on the PATH)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url \
-	  --extra lab --extra kubernetes --extra plots --group dev pyproject.toml --output-file requirements/dev.lock
+lock: ## renew the files in requirements/ from pyproject.toml (needs uv on the PATH)
+	uv pip compile $(LOCKING) --extra lab --extra kubernetes --extra plots --group dev pyproject.toml --output-file requirements/dev.lock
+	uv pip compile $(LOCKING) --no-annotate --constraint requirements/dev.lock --extra kubernetes pyproject.toml --output-file requirements/image.lock
+	echo hatchling | uv pip compile $(LOCKING) --no-annotate --constraint requirements/dev.lock - --output-file requirements/build.lock
 
 bench: $(STAMP) ## measure: seconds from a fault line to quarantine, history per incident, ...
 	@$(BIN)/python -m pytest tests/bench -o addopts="--import-mode=importlib --strict-markers" --capture=no $(ARGS)

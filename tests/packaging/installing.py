@@ -49,8 +49,8 @@ class Installation:
         run(*pip, "--no-deps", "--no-index", "--no-build-isolation", *what, folder=self.folder)
 
 
-def build_wheel(folder: Path) -> Path:
+def build_wheel(folder: Path, tree: Path = TREE) -> Path:
     """Build the wheel of the tree into `folder`."""
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, TREE, folder=folder)
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, tree, folder=folder)
     (wheel,) = folder.glob("hotspare-*.whl")
     return wheel

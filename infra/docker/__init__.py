@@ -1,0 +1,1 @@
+"""The recipe of Hotspare's container image; `hotspare manifests DIR` writes it."""
