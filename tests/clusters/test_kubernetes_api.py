@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import boto3
 import pytest
 from kubernetes.config import new_client_from_config
 
-import infra.kubernetes
 from activities.clients.kubernetes_api import KubernetesClient
 from activities.clients.kubernetes_connection import connect
 from activities.errors import AccessRefused, NodeUnreachable
@@ -24,40 +22,9 @@ from activities.kubernetes_marks import KubernetesMarks
 from activities.kubernetes_nodes import KubernetesNodes
 from activities.names import KUBE_QUARANTINE
 from activities.settings import AwsSettings, KubernetesSettings
-from infra.lab.kube.control_plane import ControlPlane
 from tests.activities.kubernetes_contract import OURS, DrainContract, MarksContract, VerbsContract, seen
 from tests.activities.kubernetes_world import GPU, NAMESPACE, KubeletClock, ListedNodes, World
-
-T = TypeVar("T")
-WORKER, OBSERVER = "worker", "observer"
-
-
-class Plane:
-    """A control plane on an event loop of its own, so that plain tests can use it."""
-
-    def __init__(self, folder: Path) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self.real = ControlPlane(folder, scheduler=False)
-        self.real.add_user(WORKER, ["hotspare:k8s"])
-        self.real.add_user(OBSERVER, ["hotspare:observe"])
-        self.do(self.real.__aenter__())
-        for file in ("namespace.yaml", "rbac.yaml"):
-            self.do(self.real.apply(Path(infra.kubernetes.__path__[0]) / file))
-
-    def do(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
-
-    def close(self) -> None:
-        self.do(self.real.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def client(self, user: str) -> KubernetesClient:
-        api = new_client_from_config(str(self.real.kubeconfig(user)), persist_config=False)
-        return KubernetesClient(api, timeout_s=20.0)
+from tests.clusters.loop_plane import OBSERVER, WORKER, Plane
 
 
 @pytest.fixture(scope="module")

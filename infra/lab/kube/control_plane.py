@@ -50,12 +50,17 @@ class ControlPlane:
         kwok: bool = False,
         node_grace_s: float = NODE_GRACE_S,
         toleration_s: int = 300,
+        feature_gates: str = "",
     ) -> None:
-        """`toleration_s`: how long pods stay on a node that is NotReady or unreachable; 300 is Kubernetes' own default."""
+        """`toleration_s`: how long pods stay on a node that is NotReady or unreachable; 300 is Kubernetes' own default.
+
+        `feature_gates` go to API server and controller manager, so that they do as another release: "Name=false,Other=true".
+        """
         self.folder = folder.resolve()
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.node_grace_s = node_grace_s
         self._toleration_s = toleration_s
+        self._feature_gates = [f"--feature-gates={feature_gates}"] if feature_gates else []
         self._parts = {"scheduler": scheduler, "controller_manager": controller_manager, "kwok": kwok}
         self._certificates = Certificates(self.folder / "pki")
         self._users: dict[str, tuple[str, tuple[str, ...]]] = {}
@@ -192,6 +197,7 @@ class ControlPlane:
             command.append(f"--default-{kind}-toleration-seconds={self._toleration_s}")
         if not self._parts["controller_manager"]:
             command.append("--disable-admission-plugins=ServiceAccount")  # no one would make the accounts that it asks for
+        command += self._feature_gates
         self._api_server = await self.components.start("kube-apiserver", command)
         await self._api_server.wait_until(self._api_answers)
         return self._api_server
@@ -233,6 +239,7 @@ class ControlPlane:
         command += [f"--node-startup-grace-period={2 * self.node_grace_s}s"]
         # Half of a small cluster may be down in a story; without these evictions would stop then, or take ten seconds a node.
         command += ["--node-eviction-rate=50", "--secondary-node-eviction-rate=50", "--large-cluster-size-threshold=1"]
+        command += self._feature_gates
         manager = await self.components.start("kube-controller-manager", command)
         await manager.wait_until(self._has_default_account)
 
