@@ -7,8 +7,8 @@ from typing import Any
 
 from activities.gpu_records import GpuRecord, HostGpu, Mark, Strike, with_mark, with_strike
 from activities.message import Message
-from activities.names import FATE_RETIRED
-from checks.model import Action
+from activities.names import FATE_REPLACED, FATE_RETIRED
+from checks.model import Action, Verdict
 
 KEPT_ATTEMPTS = 50
 """Attempts remembered per host, newest last. Hotspare default: many times any budget; keeps the record small."""
@@ -48,12 +48,27 @@ class HostFault(Message):
     incident: str = ""
 
 
+class SpareTest(Message):
+    """How a scheduled test of a spare ended, in which boot, and when."""
+
+    at: datetime
+    verdict: Verdict
+    because: list[str] = []
+    boot_id: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every part of it ran and was well."""
+        return self.verdict is Verdict.OK
+
+
 class HostRecord(Message):
     """All that is remembered of one host. `version` is for conditional writes: 0 means not stored yet.
 
     `handled_at` is when the last incident ended well: kernel lines up to then are history. `strikes` counts all there ever were,
     `struck` tells the newest one by one, because an old strike weighs less. `faults` and `gpus` are for the diagnosis alone and
-    stay out of the histories of workflows. `seen_at` is when name, place and GPUs were last written down.
+    stay out of the histories of workflows. `seen_at` is when name, place and GPUs were last written down. `spare_test` is the
+    last one of a node of the pool.
     """
 
     instance_id: str
@@ -73,7 +88,21 @@ class HostRecord(Message):
     qualified_at: datetime | None = None
     last_incident_closed_at: datetime | None = None
     handled_at: datetime | None = None
+    spare_test: SpareTest | None = None
     faults: list[HostFault] = []
+
+
+class SpareRecord(Message):
+    """One spare as host memory has it. `bans`: why its GPUs are banned; `repaired_at`: since when it is on probation.
+
+    `qualified_at` is when it last passed, by its own test or by the tests of the incident that repaired it.
+    """
+
+    instance_id: str
+    test: SpareTest | None = None
+    qualified_at: datetime | None = None
+    repaired_at: datetime | None = None
+    bans: list[str] = []
 
 
 class Said(Message):
@@ -194,6 +223,7 @@ def with_closed(record: HostRecord, request: CloseHostIncident) -> HostRecord:
         attempts[-1] = attempts[-1].model_copy(update={"helped": request.last_rung_helped})
     return record.model_copy(
         update={
+            "cluster": closed.cluster,
             "attempts": attempts,
             "strikes": record.strikes + (1 if request.strike else 0),
             "struck": with_strike(record.struck, strike_of(request)) if request.strike else record.struck,
@@ -222,7 +252,7 @@ def with_gpu_closed(record: GpuRecord, request: CloseHostIncident) -> GpuRecord:
     closed = request.closed
     if request.strike:
         record = record.model_copy(update={"strikes": with_strike(record.strikes, strike_of(request))})
-    if request.fate != FATE_RETIRED or closed.fault_class in NOT_THE_GPU:
+    if request.fate not in (FATE_REPLACED, FATE_RETIRED) or closed.fault_class in NOT_THE_GPU:
         return record
     why = f"{closed.fault_class} on {closed.instance_id} was not mended"
     return with_mark(record, Mark(at=closed.closed_at, bad=True, by=closed.incident, why=why))

@@ -315,7 +315,17 @@ class NotifySettings(Section):
 class StoreSettings(Section):
     """Where host memory and evidence are kept. Relative paths are relative to the settings file."""
 
-    host_memory: Path = Field(Path("host-memory.sqlite3"), description="SQLite file of host memory")
+    memory: Literal["sqlite", "dynamodb"] = Field(
+        "sqlite", description="Host memory: a file, for workers on one machine, or a DynamoDB table, for workers anywhere"
+    )
+    host_memory: Path = Field(Path("host-memory.sqlite3"), description="For sqlite: the file")
+    table: str = Field(
+        "hotspare-host-memory",
+        pattern=r"^[a-zA-Z0-9_.-]{3,255}$",
+        description="For dynamodb: the table. Clusters may share one: then a banned GPU is banned in all of them",
+    )
+    region: str = Field("", description="For dynamodb: the table's region; empty: that of `aws`")
+    endpoint_url: str = Field("", description="For dynamodb: endpoint for closed networks; empty: that of `aws`")
     evidence_dir: Path = Field(Path("evidence"), description="Folder of evidence bundles")
     evidence_limit_bytes: int = Field(
         20_000_000, description="Size limit of one bundle. Hotspare default: a bug report is about 5 MB"

@@ -134,7 +134,12 @@ class Wiring:
 
     @cached_property
     def memory(self) -> HostMemory:
-        """Host memory."""
+        """Host memory: a file, or a DynamoDB table that all workers share."""
+        if self._settings.store.memory == "dynamodb":
+            from activities.clients.dynamo_memory import DynamoMemory
+
+            role = credentials_of(self._settings, self._role)
+            return DynamoMemory(self._settings.aws, self._settings.store, role)
         from activities.clients.sqlite_memory import SqliteMemory
 
         return SqliteMemory(self._settings.store.host_memory)

@@ -11,8 +11,12 @@ import pytest
 from temporalio.testing import ActivityEnvironment
 
 from activities.clients.fake_fleet import FakeFleet
+from activities.clients.fake_memory import FakeMemory
+from activities.clients.sqlite_memory import SqliteMemory
+from activities.host_memory import HostMemory
 from activities.probing import ChecksArchive, Probe
 from activities.settings import AccessSettings
+from tests.activities.dynamo_server import DynamoServer
 from tests.activities.loopback_node import LoopbackNode
 
 
@@ -29,6 +33,34 @@ def loopback(tmp_path: Path) -> Iterator[LoopbackNode]:
 def fleet() -> FakeFleet:
     """Four nodes, a spare and a head."""
     return FakeFleet()
+
+
+@pytest.fixture(scope="session")
+def dynamo_server() -> Iterator[DynamoServer]:
+    """One DynamoDB for all tests; each makes a table of its own."""
+    server = DynamoServer()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def dynamo(dynamo_server: DynamoServer, monkeypatch: pytest.MonkeyPatch) -> DynamoServer:
+    """That DynamoDB, with credentials, and nothing left to fail."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    dynamo_server.failing.clear()
+    return dynamo_server
+
+
+@pytest.fixture(params=["fake", "sqlite", "dynamodb"])
+def memory(request: pytest.FixtureRequest, tmp_path: Path) -> HostMemory:
+    """Each store of host memory in turn."""
+    if request.param == "fake":
+        return FakeMemory()
+    if request.param == "sqlite":
+        return SqliteMemory(tmp_path / "folder" / "memory.sqlite3")
+    server: DynamoServer = request.getfixturevalue("dynamo")
+    return server.memory()
 
 
 @pytest.fixture

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-
-import pytest
 
 from activities.auto_scaling import AutoScalingHealers
 from activities.briefing import BriefingActivities
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_memory import FakeMemory
-from activities.clients.sqlite_memory import SqliteMemory
 from activities.errors import ProviderBusy
 from activities.fault_history import weigh_with_past
 from activities.host_memory import (
@@ -38,11 +34,6 @@ NO_OVERRIDES: dict[str, Override] = {}
 LOST = "[ 4900.000000] NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus."
 
 INCIDENT = "incident/lab/i-001@run-1"
-
-
-@pytest.fixture(params=["fake", "sqlite"])
-def memory(request: pytest.FixtureRequest, tmp_path: Path) -> HostMemory:
-    return FakeMemory() if request.param == "fake" else SqliteMemory(tmp_path / "memory.sqlite")
 
 
 def answer(*lines: str, boot: str = "boot-1", at: datetime = NOW) -> ProbeAnswer:

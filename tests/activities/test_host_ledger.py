@@ -11,7 +11,6 @@ from temporalio.testing import ActivityEnvironment
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import FakeFault
 from activities.clients.fake_memory import FakeMemory
-from activities.clients.sqlite_memory import SqliteMemory
 from activities.errors import BadInput, PreconditionFailed, ProviderBusy
 from activities.fault_history import Weighed, weigh_with_past
 from activities.gpu_records import GpuRecord, Strike, banned, same_host, with_strike
@@ -37,11 +36,6 @@ OLD = Node(instance_id="i-old", name="node-1", instance_type="p5.48xlarge", zone
 NEW = Node(instance_id="i-new", name="node-9", instance_type="p5.48xlarge", zone="us-east-1b")
 GPUS = tuple(GpuRef(index=n, uuid=f"GPU-{n}", pci=f"0000:1{n}:00", serial=f"165{n}") for n in range(8))
 LOST = "[ 4900.000000] NVRM: Xid (PCI:0000:13:00): 79, GPU has fallen off the bus."
-
-
-@pytest.fixture(params=["fake", "sqlite"])
-def memory(request: pytest.FixtureRequest, tmp_path: Path) -> HostMemory:
-    return FakeMemory() if request.param == "fake" else SqliteMemory(tmp_path / "memory.sqlite")
 
 
 def look(memory: HostMemory, node: Node, *lines: str, gpus: tuple[GpuRef, ...] = GPUS, at: datetime = NOW) -> Weighed:

@@ -1,4 +1,4 @@
-"""Host memory: one contract for the SQLite file and the fake, and what the activities do with it."""
+"""Host memory: one contract for the SQLite file, the DynamoDB table and the fake, and what the activities do with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from activities.clients.fake_memory import FakeMemory
 from activities.clients.sqlite_memory import SqliteMemory
 from activities.errors import PreconditionFailed, ProviderBusy
 from activities.host_memory import (
@@ -29,12 +28,6 @@ from activities.host_memory import (
 from checks.model import Action
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture(params=["sqlite", "fake"])
-def memory(request: pytest.FixtureRequest, tmp_path: Path) -> HostMemory:
-    """Each store in turn."""
-    return SqliteMemory(tmp_path / "folder" / "memory.sqlite3") if request.param == "sqlite" else FakeMemory()
 
 
 def closed(incident: str = "incident/lab/i-1", at: datetime = NOON, instance_id: str = "i-1") -> ClosedIncident:
@@ -85,7 +78,21 @@ def test_closed_incidents_come_newest_first_of_one_host_or_of_all(memory: HostMe
     memory.save_incident(closed("incident/lab/i-2", NOON + timedelta(hours=1), "i-2"))
     assert [one.instance_id for one in memory.incidents()] == ["i-2", "i-1"]
     assert [one.closed_at for one in memory.incidents("i-1")] == [NOON]
-    assert len(memory.incidents(limit=1)) == 1
+    assert [one.instance_id for one in memory.incidents(limit=1)] == ["i-2"]
+
+
+def test_an_incident_that_is_stored_again_replaces_itself(memory: HostMemory) -> None:
+    memory.save_incident(closed())
+    memory.save_incident(closed(at=NOON + timedelta(minutes=9)))
+    assert [one.closed_at for one in memory.incidents()] == [NOON + timedelta(minutes=9)]
+    assert len(memory.incidents("i-1")) == 1
+
+
+def test_records_come_by_their_names_and_each_once(memory: HostMemory) -> None:
+    for instance_id in ("i-2", "i-1"):
+        memory.save(memory.save(HostRecord(instance_id=instance_id)))
+    assert [record.instance_id for record in memory.records()] == ["i-1", "i-2"]
+    assert [record.version for record in memory.records()] == [2, 2]
 
 
 def test_freezes_are_kept_by_cluster(memory: HostMemory) -> None:

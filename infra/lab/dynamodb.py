@@ -1,0 +1,28 @@
+"""DynamoDB of the lab: moto's, one call at a time.
+
+DynamoDB carries out the conditional writes of one item one after the other (Developer Guide, "Condition expressions"); moto looks
+and writes without a lock, so two threads could both find the condition met.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+SERVICE = "dynamodb"
+
+Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class OneAtATime:
+    """Hands the calls of DynamoDB to moto, never two at once."""
+
+    def __init__(self, moto: Wsgi) -> None:
+        self._moto = moto
+        self._lock = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """As WSGI has it."""
+        with self._lock:
+            return list(self._moto(environ, start_response))
