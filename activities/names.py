@@ -39,6 +39,7 @@ AWS_TAG_GROUP = "aws:autoscaling:groupName"  # AWS writes it on every member of 
 
 ROLE_WORKER, ROLE_SPARE, ROLE_HEAD = "worker", "spare", "head"
 FATE_IN_SERVICE, FATE_PROBATION, FATE_RETIRED = "back in service", "probation", "retired"
+FATE_REPLACED = "replaced"  # given up: its cluster terminated the instance and launches another
 FATE_WITH_PERSON = "with a person"  # quarantined, and an incident ended without having settled the node's fate
 
 QUEUE_WORKFLOWS = PREFIX
