@@ -42,9 +42,9 @@ class Node(Message):
     group: str = ""
     stood_back: str = ""
     replaces: str = ""
+    reservation: str = ""
     launched_at: datetime | None = None
 
-    reservation: str = ""
     def domains(self) -> list[str]:
         """The failure domains that the node is in, as limits, freezes and reasons name them."""
         return domains_of(self.zone, self.placement_group, self.spine)

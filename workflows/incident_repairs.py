@@ -131,6 +131,7 @@ async def retest(incident: Incident, step: Step) -> None:
         job=incident.known.job,
         in_place_of=incident.node.instance_id,
         incident=incident.tokens.run,
+        left_host=_left_host(incident),
     )
     verdict, because = Verdict.UNKNOWN, ["the re-test could not run"]
     try:
@@ -147,7 +148,14 @@ async def retest(incident: Incident, step: Step) -> None:
         _take(incident, Action(incident.known.rung_in_test), outcome, "; ".join(because)[:200])
         incident.learn(rung_in_test="")
 
-        left_host=_left_host(incident),
+
+def _left_host(incident: Incident) -> list[str]:
+    """The GPU serials of the host that a stop and start was to leave: what was seen before it, else what is remembered."""
+    if incident.known.rung_in_test != Action.POWER_CYCLE.value:
+        return []
+    seen = incident.known.examination
+    return (seen.gpu_serials if seen else []) or incident.known.record.gpu_serials
+
 
 async def back_in_service(incident: Incident, step: Step) -> None:
     """Lift the quarantine of a node that passed its tests, and give it to the job that waits for it."""
@@ -165,14 +173,6 @@ async def back_in_service(incident: Incident, step: Step) -> None:
             node_name=incident.node.name,
             replaces=incident.node.instance_id,
             proof="; ".join(step.because) if incident.known.job_controller else "",
-def _left_host(incident: Incident) -> list[str]:
-    """The GPU serials of the host that a stop and start was to leave: what was seen before it, else what is remembered."""
-    if incident.known.rung_in_test != Action.POWER_CYCLE.value:
-        return []
-    seen = incident.known.examination
-    return (seen.gpu_serials if seen else []) or incident.known.record.gpu_serials
-
-
         )
         await answer_job(incident, node_in)
 

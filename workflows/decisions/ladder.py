@@ -11,8 +11,8 @@ from workflows.decisions.facts import Facts
 from workflows.decisions.gates import class_of, mode_of
 from workflows.decisions.owners import missing_rung
 from workflows.decisions.settings import Mode, PolicySettings
-
 from workflows.decisions.strikes import host_weight
+
 DISRUPTIVE = (Action.RESET_GPU, Action.SOFT_REBOOT, Action.REBOOT_NODE, Action.POWER_CYCLE)
 """Rungs that work on the node in place."""
 
@@ -136,10 +136,10 @@ def _repeated(rung: Action, facts: Facts, policy: PolicySettings) -> str:
     return ""
 
 
-def _same_fault(past: RungAttempt, facts: Facts) -> bool:
-    return facts.opinion is not None and past.fault_class == facts.opinion.fault_class
 def _attempts(facts: Facts) -> list[RungAttempt]:
     """Every attempt on this host: under its instance id, and on the same boards while they had another."""
     return [*(facts.examination.elsewhere if facts.examination else []), *facts.record.attempts]
 
 
+def _same_fault(past: RungAttempt, facts: Facts) -> bool:
+    return facts.opinion is not None and past.fault_class == facts.opinion.fault_class
