@@ -7,7 +7,6 @@ from typing import Protocol
 
 from temporalio import activity
 
-from activities import names
 from activities.errors import as_application_error
 from activities.message import Message
 
@@ -74,19 +73,8 @@ class ListNodes(Message):
     roles: list[str] = []
 
 
-class FindPartners(Message):
-    """Ask for idle nodes that a node can be paired with in a burn-in: free spares of its type, the nearest first.
-
-    `without` are instance ids that are not wanted.
-    """
-
-    cluster: str
-    node: Node
-    without: list[str] = []
-
-
 class Nodes(Message):
-    """The answer to `ListNodes` and `FindPartners`."""
+    """The answer to `ListNodes`."""
 
     nodes: list[Node] = []
 
@@ -125,22 +113,3 @@ class InventoryActivities:
             nodes = self._inventory.list(request.cluster)
         wanted = request.roles or ["worker", "spare"]
         return Nodes(nodes=[node for node in nodes if node.role in wanted])
-
-    @activity.defn
-    def find_partners(self, request: FindPartners) -> Nodes:
-        """List the free spares that a node can be paired with. A spare that somebody leases meanwhile fails no test of theirs."""
-        with as_application_error():
-            nodes = self._inventory.list(request.cluster)
-        unwanted = {request.node.instance_id, *request.without}
-        free = [node for node in nodes if _is_partner(node, request.node) and node.instance_id not in unwanted]
-        return Nodes(nodes=sorted(free, key=lambda node: (-_nearness(node, request.node), node.name)))
-
-
-def _is_partner(node: Node, of: Node) -> bool:
-    free = not (node.quarantine or node.lease or node.fate == names.FATE_RETIRED or node.opt_out)
-    return node.role == names.ROLE_SPARE and node.state == "running" and free and node.instance_type == of.instance_type
-
-
-def _nearness(node: Node, to: Node) -> int:
-    """How many failure domains two nodes share."""
-    return len({*node.domains()} & {*to.domains()})

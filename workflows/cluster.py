@@ -21,7 +21,6 @@ with workflow.unsafe.imports_passed_through():
     from workflows.cluster_holders import open_holders, silent_holders
     from workflows.cluster_messages import (
         Ask,
-        AskKind,
         ClusterStart,
         ClusterState,
         FreezeRequest,
@@ -34,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.decide import DecideActivities, Desk, bearings, decided
     from workflows.decisions import cluster_entries as book
     from workflows.decisions.cluster_book import Judgement
+    from workflows.decisions.spares import OF_THE_POOL
     from workflows.failures import cause_of
     from workflows.post import post
 
@@ -166,7 +166,7 @@ class Cluster:
         asks, self._asks = self._asks, []
         if not asks and not self._state.queue:
             return
-        if self._fleet.is_stale() or any(ask.kind is AskKind.SPARE for ask in asks):
+        if self._fleet.is_stale() or any(ask.kind in OF_THE_POOL for ask in [*asks, *self._state.queue]):
             await self._see_fleet()
         judged = await decided(
             DecideActivities.judge_asks,

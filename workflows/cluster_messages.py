@@ -11,12 +11,16 @@ from activities.message import Message
 
 
 class AskKind(StrEnum):
-    """What Cluster is asked for: whether a fault is alone, leave to quarantine, leave for one disruptive step, a spare."""
+    """What Cluster is asked for: whether a fault is alone, leave to quarantine, leave for one disruptive step, a spare.
+
+    PARTNER lends idle spares for a burn-in: they stay in the pool, and nobody leases them meanwhile.
+    """
 
     ALONE = "alone"
     NODE_OUT = "node_out"
     REPAIR_SLOT = "repair_slot"
     SPARE = "spare"
+    PARTNER = "partner"
 
 
 class Ask(Message):
@@ -25,7 +29,7 @@ class Ask(Message):
     `accused`: the burn-in of a held job failed on this node. Taking it out is part of that job's recovery. `impact` is how many
     GPUs wait for this ask: who waits with more goes first. `asked_at` is when Cluster first saw it, `waits_for` why
     it is queued. `uptime_s` tells a fault that came with the boot. `since` is when the asker first had to wait for the same: what
-    is asked for anew keeps its place, and is no new fault.
+    is asked for anew keeps its place, and is no new fault. `partners` is how many nodes an ask for partners wants at most.
     """
 
     request_id: str
@@ -48,6 +52,7 @@ class Ask(Message):
     waits_for: str = ""
     uptime_s: float | None = None
     since: datetime | None = None
+    partners: int = 0
 
 
 class Alone(StrEnum):
@@ -77,6 +82,7 @@ class Answer(Message):
     unanswered: bool = False
     storm_id: str = ""
     storm_known: bool = False
+    partners: list[Node] = []
 
 
 class GiveBack(Message):
@@ -91,7 +97,7 @@ class GiveBack(Message):
 
 
 class Grant(Message):
-    """One thing that Cluster has handed out, under the id of the request that asked for it."""
+    """One thing that Cluster has handed out, under the id of the request that asked for it. `partners` are instance ids."""
 
     request_id: str
     asker: str
@@ -102,6 +108,7 @@ class Grant(Message):
     job: str = ""
     domains: list[str] = []
     pool: str = ""
+    partners: list[str] = []
 
 
 class Holding(Message):

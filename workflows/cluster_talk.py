@@ -65,6 +65,7 @@ class ClusterTalk:
             job=ask.job,
             domains=domains_of(ask.zone, ask.placement_group, ask.spine),
             pool=ask.pool,
+            partners=[node.instance_id for node in answer.partners],
         )
 
     def _holds(self, request_id: str) -> bool:
@@ -116,6 +117,14 @@ class ClusterTalk:
         self._asked = {key: ask for key, ask in self._asked.items() if key not in asked}
         if asked:
             await self._send("give_back", GiveBack(asker=workflow.info().workflow_id, request_ids=asked))
+
+    async def leave_queue(self) -> None:
+        """Take back every ask that still waits: who was called away would be granted something that nobody uses."""
+        waiting = [key for key, answer in self._answers.items() if answer.queued and key in self._asked]
+        if not waiting:
+            return
+        self._asked = {key: ask for key, ask in self._asked.items() if key not in waiting}
+        await self._send("give_back", GiveBack(asker=workflow.info().workflow_id, request_ids=waiting))
 
     async def give_back(self, *kinds: AskKind, healed: bool | None = None) -> None:
         """Give back what is held of these kinds, and every stray grant. Awaited until the server has it.

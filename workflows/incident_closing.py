@@ -64,7 +64,7 @@ async def close_out(incident: Incident, step: Step) -> None:
         await page(incident, step.page, step.outcome)
     incident.tell(step.outcome, "; ".join(step.because))
     await release(incident)
-    await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT)
+    await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT, AskKind.PARTNER)
     if incident.known.quarantined and not incident.fate:
         incident.fate = names.FATE_WITH_PERSON
     opinion = incident.known.opinion

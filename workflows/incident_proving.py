@@ -6,11 +6,12 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from activities.incidents import IncidentActivities, NodeIn, OpenIncident
-    from activities.inventory import FindPartners, InventoryActivities, Node
+    from activities.inventory import Node
     from activities.node_messages import Report
     from checks.model import Verdict
     from workflows import options
     from workflows.burning_in import burn_in_child
+    from workflows.cluster_messages import Answer, AskKind
     from workflows.decisions.facts import Step
     from workflows.incident import Incident
     from workflows.incident_steps import answer_job
@@ -62,12 +63,22 @@ async def bring_in(incident: Incident, step: Step) -> None:
 
 
 async def _in_a_small_group(incident: Incident, node: Node) -> tuple[Verdict, list[str]]:
-    """Burn a node in with idle nodes; returns the verdict on that node alone. Without a partner it stays UNKNOWN."""
-    partners = await _partners(incident, node)
-    if not partners:
-        because = [f"no idle node is free to pair {node.name} with"]
+    """Burn a node in with idle nodes, which nobody else gets meanwhile; returns the verdict on that node alone.
+
+    Without a partner it stays UNKNOWN.
+    """
+    lent = await _partners(incident, node)
+    if not lent.partners:
+        because = [f"no idle node is free to pair {node.name} with: {lent.reason}"]
         incident.tell("not proven", because[0])
         return Verdict.UNKNOWN, because
+    try:
+        return await _together(incident, node, lent.partners)
+    finally:
+        await incident.talk.give_back(AskKind.PARTNER)
+
+
+async def _together(incident: Incident, node: Node, partners: list[Node]) -> tuple[Verdict, list[str]]:
     group = [node, *partners]
     start = StartBurnIn(
         cluster=incident.cluster,
@@ -90,14 +101,18 @@ def _verdict_on(node: Node, report: BurnInReport) -> Verdict:
     return own if any(one.verdict is Verdict.CRITICAL for one in report.nodes) else Verdict.UNKNOWN
 
 
-async def _partners(incident: Incident, node: Node) -> list[Node]:
-    found = await workflow.execute_activity_method(
-        InventoryActivities.find_partners,
-        FindPartners(cluster=incident.cluster, node=node, without=[incident.node.instance_id, *incident.unwanted_spares]),
-        summary=f"idle nodes to pair {node.name} with",
-        **options.LOOK_UP,
-    )
-    return found.nodes[:PARTNERS]
+async def _partners(incident: Incident, node: Node) -> Answer:
+    """Have Cluster lend spares: as long as they are lent nobody leases them."""
+    place = {"zone": node.zone, "spine": node.spine, "placement_group": node.placement_group}
+    unwanted = [node.instance_id, incident.node.instance_id, *incident.unwanted_spares]
+    ask = incident.ask(AskKind.PARTNER).model_copy(update={**place, "partners": PARTNERS, "unwanted": unwanted})
+    answer = await incident.talk.ask(ask)
+    if answer.queued:
+        incident.tell("waiting", f"a partner for {node.name}: {answer.reason}")
+        answer = await incident.talk.stand_in_queue(ask, options.CLUSTER_QUEUE, incident.interrupted)
+    if answer.unanswered or answer.queued:
+        await incident.talk.withdraw(ask)
+    return answer
 
 
 async def _report_bad_partners(incident: Incident, node: Node, report: BurnInReport) -> None:

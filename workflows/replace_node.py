@@ -96,7 +96,7 @@ class ReplaceNode:
         reason = "no spare was asked for"
         refusals: list[str] = []
         for _ in range(SPARES_TRIED):
-            answer = await self._talk.ask(self._ask(replaced, unwanted))
+            answer = await self._leave(self._ask(replaced, unwanted))
             reason = answer.reason
             if not answer.granted or answer.spare is None:
                 break
@@ -113,6 +113,16 @@ class ReplaceNode:
             await self._report_spare(spare, reason)
         reasons = dict.fromkeys([reason, *refusals])
         return Replacement(replaced=replaced.instance_id, reason="; ".join(reasons))
+
+    async def _leave(self, ask: Ask) -> Answer:
+        """Ask for a spare; one that is lent to a burn-in is waited for."""
+        answer = await self._talk.ask(ask)
+        if answer.queued:
+            self._view.tell("waiting", answer.reason)
+            answer = await self._talk.stand_in_queue(ask, options.CLUSTER_QUEUE, lambda: False)
+        if answer.queued:
+            await self._talk.withdraw(ask)
+        return answer
 
     async def _refusal(self, replaced: Node, spare: Node) -> str:
         """Test a spare and attach it; returns why it cannot be used, empty when it is attached."""
@@ -219,6 +229,7 @@ class ReplaceNode:
             if self._attached is not None:
                 await self._detach(self._attached)
         finally:
+            await self._talk.leave_queue()
             await self._talk.give_back(AskKind.SPARE)
         self._view.tell("undone", why)
         self._view.attributes(Phase="closed", Outcome="undone")

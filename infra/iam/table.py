@@ -26,7 +26,6 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "compare_fleet": (DESCRIBE,),
         "list_nodes": (DESCRIBE,),
         "resolve_node": (DESCRIBE,),
-        "find_partners": (DESCRIBE,),
         "instance_status": (STATUS,),
         "reboot_node": (DESCRIBE, REBOOT),
         "soft_reboot_node": (DESCRIBE,),

@@ -20,7 +20,7 @@ from activities.ec2 import DisruptNode, InspectInstance, TagNode
 from activities.errors import AccessRefused
 from activities.evidence_bundle import unpack
 from activities.healers import ReleaseHealers, StandBack
-from activities.inventory import FindPartners, Inventory, ListNodes, Node, ResolveNode
+from activities.inventory import Inventory, ListNodes, Node, ResolveNode
 from activities.jobs.activities import (
     AwaitController,
     AwaitProgress,
@@ -206,11 +206,6 @@ def take_back_node(rig: Rig) -> None:
     rig.run("take_back_node", SupplyOfNode(job="train", node=rig.node("spare-1")))
 
 
-def find_partners(rig: Rig) -> None:
-    found = rig.run("find_partners", FindPartners(cluster=rig.cluster, node=rig.node("node-1")))
-    assert [node.name for node in found.nodes] == ["spare-1"]
-
-
 def hold_job(rig: Rig) -> None:
     rig.run("hold_job", HoldJob(job="train", reason="XID 79"))
 
@@ -271,7 +266,6 @@ CASES: dict[str, Callable[[Rig], None]] = {
             look_at_job,
             await_controller,
             take_back_node,
-            find_partners,
             hold_job,
             resume_job,
             await_progress,

@@ -74,7 +74,7 @@ class World:
 
     def _closed_earlier(self, ask: Ask) -> None:
         """Incidents of one node follow each other: what an earlier one asked for is not wanted any more."""
-        if ask.kind is AskKind.SPARE:
+        if ask.kind in (AskKind.SPARE, AskKind.PARTNER):
             return
         for key in [key for key in self.held if key != ask.request_id and self.is_of(key, ask.kind, ask.instance_id)]:
             self.forget(key)
@@ -109,11 +109,16 @@ class World:
             job=ask.job,
             domains=places(instance(int(ask.instance_id[2:]))),
             pool=ask.pool,
+            partners=[node.instance_id for node in answer.partners],
         )
 
     def leased(self) -> list[str]:
         """The spares that are held, one entry per holder."""
         return [answer.spare.instance_id for answer in self.held.values() if answer.spare]
+
+    def lent(self) -> list[str]:
+        """The spares that are lent to a burn-in."""
+        return [node.instance_id for answer in self.held.values() for node in answer.partners]
 
     def others(self, ask: Ask) -> list[Ask]:
         """Who else really has what `ask` asks for, one per node."""

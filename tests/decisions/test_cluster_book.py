@@ -172,3 +172,60 @@ def test_of_a_holder_that_has_ended_everything_is_free_but_a_spare_that_still_ca
     suspect = book.release_gone(state, state.grants, leased={"i-s1"})
     assert [grant.kind for grant in suspect.grants] == [AskKind.SPARE]
     assert not book.release_gone(state, state.grants, leased=set()).grants
+
+
+def partners(node: str, wanted: int = 2) -> Ask:
+    """An incident asks for nodes to burn one in with."""
+    return ask(node, AskKind.PARTNER).model_copy(update={"partners": wanted})
+
+
+def test_a_spare_is_never_lent_and_leased_at_once() -> None:
+    judged = judge(ClusterState(fleet=10), partners("i-1"), ask("i-2", AskKind.SPARE))
+    answers = dict(judged.answers)
+    leased = answers["incident/i-2"].spare
+    assert leased is not None
+    lent = answers["incident/i-1"].partners
+    assert {leased.name, *(node.name for node in lent)} == {"spare-1", "spare-2"}
+    assert len(lent) == 1
+
+
+def test_who_wants_a_spare_that_is_lent_waits_for_it_and_is_told_so() -> None:
+    lent = judge(ClusterState(fleet=10), partners("i-1"))
+    assert [node.name for node in only(lent).partners] == ["spare-1", "spare-2"]
+    waits = judge(lent.state, ask("i-2", AskKind.SPARE))
+    assert (only(waits).granted, only(waits).queued) == (False, True)
+    assert "is lent to a burn-in" in only(waits).reason
+    back = judge(book.give_back(waits.state, ["i-1/partner"]))
+    assert only(back).granted
+    assert not back.state.queue
+
+
+def test_a_node_that_asks_leave_is_told_of_a_spare_that_is_only_lent() -> None:
+    lent = judge(ClusterState(fleet=10), partners("i-1")).state
+    assert only(judge(lent, ask("i-2"))).spare_free
+    leased = judge(ClusterState(fleet=10), ask("i-8", AskKind.SPARE), ask("i-9", AskKind.SPARE)).state
+    assert not only(judge(leased, ask("i-2"))).spare_free
+
+
+def test_partners_of_an_incident_that_is_gone_are_free_and_those_of_one_that_says_so_are_booked_again() -> None:
+    state = judge(ClusterState(fleet=10), partners("i-1")).state
+    assert not book.release_gone(state, state.grants, set()).grants
+    anew = book.book_holding(ClusterState(fleet=10), Holding(asker="incident/i-1", grants=state.grants))
+    assert only(judge(anew, ask("i-2", AskKind.SPARE))).queued
+
+
+def test_two_proofs_share_the_last_spare_one_after_the_other_and_who_wants_it_for_good_goes_first() -> None:
+    state = judge(ClusterState(fleet=10), ask("i-1", AskKind.SPARE), partners("i-1")).state
+    waits = judge(state, partners("i-2"), ask("i-3", AskKind.SPARE))
+    assert [answer.queued for _, answer in waits.answers] == [True, True]
+    back = judge(book.give_back(waits.state, ["i-1/partner"]))
+    assert {asker: answer.granted for asker, answer in back.answers} == {"incident/i-3": True, "incident/i-2": False}
+    assert not back.state.queue
+
+
+def test_a_pool_in_which_everything_is_leased_lends_nothing_and_says_why() -> None:
+    state = judge(ClusterState(fleet=10), ask("i-1", AskKind.SPARE), ask("i-2", AskKind.SPARE)).state
+    answer = only(judge(state, partners("i-1")))
+    assert not answer.granted
+    assert not answer.queued
+    assert "spare-2: leased" in answer.reason

@@ -151,8 +151,11 @@ class Books(RuleBasedStateMachine):
         """Cluster is terminated. The next one asks everybody, counts who is silent, and reads what host memory kept."""
         holdings = self.world.holdings()
         quiet = [asker for asker in holdings if int(asker.rpartition("-")[2]) in silent]
-        for grant in (grant for asker in quiet for grant in holdings[asker].grants if grant.spare_id):
-            self.world.tagged[grant.spare_id] = grant.asker
+        for grant in (grant for asker in quiet for grant in holdings[asker].grants):
+            if grant.spare_id:
+                self.world.tagged[grant.spare_id] = grant.asker
+            elif grant.partners:  # no tag speaks for a partner: whoever gets it finds the burn-in that runs there
+                self.world.forget(grant.request_id)
         was, self.silent = self.state.breaker.state, set(quiet)
         state = ClusterState(fleet=NODES, view=self.world.view())
         if frozen:
@@ -191,19 +194,23 @@ class Books(RuleBasedStateMachine):
 
     @invariant()
     def books_and_world_agree_on_spares(self) -> None:
-        """Each spare has one holder, or none and is free for the next who asks."""
+        """Each spare has one holder, or none and is free for the next who asks; one that is lent is nobody else's meanwhile."""
         if not hasattr(self, "world"):
             return
         booked = [grant.spare_id for grant in self.state.grants if grant.kind is AskKind.SPARE]
         assert len(booked) == len(set(booked))
         assert len(self.world.leased()) == len(set(self.world.leased()))
         assert set(self.world.leased()) <= set(booked) | set(self.world.tagged)
+        lent = [partner for grant in self.state.grants for partner in grant.partners]
+        assert set(self.world.lent()) <= set(lent)
+        assert len({*booked, *lent}) == len(booked) + len(lent)
         asked = Ask(request_id="probe", asker="probe", kind=AskKind.SPARE, instance_id="i-0")
         answer = judge_asks(
             self.state, [asked], self.world.inventory(), self.world.limits, self.world.now.isoformat(), "lab"
         ).answers[-1][1]
         free = {spare.instance_id for spare in self.world.spares} - set(booked) - set(self.world.tagged)
-        assert answer.granted == bool(free), "a spare is free and nobody may have it, or the reverse"
+        assert answer.granted == bool(free - set(lent)), "a spare is free and nobody may have it, or the reverse"
+        assert answer.queued == (bool(free) and not answer.granted), "who waits does so for a spare that comes back"
 
     @invariant()
     def the_books_stay_small_and_say_why(self) -> None:
@@ -211,7 +218,7 @@ class Books(RuleBasedStateMachine):
             return
         assert len(self.state.model_dump_json()) < STATE_LIMIT
         assert all(ask.waits_for for ask in self.state.queue)
-        impacts = [ask.impact for ask in self.state.queue]
+        impacts = [ask.impact for ask in self.state.queue if ask.kind is not AskKind.PARTNER]
         assert impacts == sorted(impacts, reverse=True)
         scopes = [freeze.scope for freeze in self.state.freezes]
         assert len(scopes) == len(set(scopes))
@@ -229,6 +236,7 @@ class Books(RuleBasedStateMachine):
             placement_group=at.placement_group,
             pool=at.pool,
             accused=accused and kind is AskKind.NODE_OUT,
+            partners=2 if kind is AskKind.PARTNER else 0,
             **more,
         )
         self.world.asks[one.request_id] = one
@@ -299,9 +307,12 @@ class Books(RuleBasedStateMachine):
                 for grant in self.state.grants
                 if grant.kind is ask.kind and grant.instance_id != ask.instance_id
             }
+            if ask.kind in (AskKind.SPARE, AskKind.PARTNER):
+                assert any(grant.partners for grant in self.state.grants), "the pool is queued for only while some are lent"
+                continue
             stands = in_force(ask, self.state, self.world)
             assert stands or too_many(ask, list(others.values()), self.world), f"{ask.request_id} waits for nothing"
-            assert ask.kind in (*CAPACITY, AskKind.ALONE), "a spare is never queued for"
+            assert ask.kind in (*CAPACITY, AskKind.ALONE)
             assert ask.kind is not AskKind.ALONE or judged.look_again_s is not None
         for _, answer in judged.answers:
             known = self.world.asks.get(answer.request_id)

@@ -5,6 +5,7 @@ Limits stop new disruption only. What gives capacity back is never judged, just 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from activities.inventory import Node
@@ -13,7 +14,7 @@ from activities.names import storm_id
 from workflows.cluster_messages import Alone, Answer, Ask, AskKind, ClusterState, Grant, OpenStorm, RepairEnd, SeenFault
 from workflows.decisions import breaker, room
 from workflows.decisions.settings import ClusterSettings
-from workflows.decisions.spares import SpareChoice, choose_spare
+from workflows.decisions.spares import OF_THE_POOL, SpareChoice, choose_partners, choose_spare, taken_by
 from workflows.decisions.storms import OFTEN_SHARED, storm_among, worth_remembering
 
 WORDS_LIMIT = 160
@@ -89,9 +90,9 @@ class _Book:
     def stamped(self, ask: Ask) -> Ask:
         return ask.model_copy(update={"asked_at": min(ask.since or self._now, self._now)})
 
-    def place(self, ask: Ask) -> tuple[int, datetime]:
-        """Who waits with more GPUs goes first, of equals who waits longer."""
-        return -ask.impact, ask.asked_at or self._now
+    def place(self, ask: Ask) -> tuple[bool, int, datetime]:
+        """Who waits with more GPUs goes first, of equals who waits longer; who wants partners only, last."""
+        return ask.kind is AskKind.PARTNER, -ask.impact, ask.asked_at or self._now
 
     def remember(self, ask: Ask) -> None:
         if ask.kind not in (AskKind.NODE_OUT, AskKind.ALONE):
@@ -135,20 +136,22 @@ class _Book:
             self._answer(ask, storm)
             return
         if ask.kind is AskKind.SPARE:
-            self._lease(ask)
+            self._lease(ask, new=new)
+            return
+        if ask.kind is AskKind.PARTNER:
+            self._lend(ask, new=new)
             return
         why = self._held_back(ask)
         if why:
-            self._queue.append(ask.model_copy(update={"waits_for": why[:WORDS_LIMIT]}))
-            if new:
-                self._answer(ask, self._queued(ask, why))
+            self._have_wait(ask, why, new=new)
             return
         self._grant(ask, "there is room" if ask.kind in CAPACITY else "no other node shows it")
 
     def repeat_queued(self, ask: Ask) -> None:
         for waiting in self._queue:
             if waiting.request_id == ask.request_id:
-                self._answer(ask, self._queued(ask, self._held_back(waiting)))
+                why = waiting.waits_for if ask.kind in OF_THE_POOL else self._held_back(waiting)
+                self._answer(ask, self._queued(ask, why))
 
     def _held_back(self, ask: Ask) -> str:
         """Why a disruption may not begin now, empty when it may."""
@@ -217,17 +220,35 @@ class _Book:
         )
 
     def _choose(self, ask: Ask) -> SpareChoice:
-        leased = {grant.spare_id for grant in self._grants.values() if grant.kind is AskKind.SPARE}
-        return choose_spare(ask, self._spares, leased)
+        return choose_spare(ask, self._spares, taken_by(self._grants.values()))
 
-    def _lease(self, ask: Ask) -> None:
+    def _lease(self, ask: Ask, *, new: bool) -> None:
         choice = self._choose(ask)
-        if choice.spare is None:
-            self._answer(ask, Answer(request_id=ask.request_id, kind=ask.kind, granted=False, reason=choice.reason))
-            return
-        self._grant(ask, choice.reason, choice.spare)
+        if choice.spare is not None:
+            self._grant(ask, choice.reason, choice.spare)
+        elif not choice.soon:
+            self._refuse(ask, choice.reason)
+        else:
+            self._have_wait(ask, choice.reason, new=new)
 
-    def _grant(self, ask: Ask, reason: str, spare: Node | None = None) -> None:
+    def _lend(self, ask: Ask, *, new: bool) -> None:
+        choice = choose_partners(ask, self._spares, taken_by(self._grants.values()))
+        if choice.partners:
+            self._grant(ask, choice.reason, partners=choice.partners)
+        elif not choice.soon:
+            self._refuse(ask, choice.reason)
+        else:
+            self._have_wait(ask, choice.reason, new=new)
+
+    def _refuse(self, ask: Ask, why: str) -> None:
+        self._answer(ask, Answer(request_id=ask.request_id, kind=ask.kind, granted=False, reason=why))
+
+    def _have_wait(self, ask: Ask, why: str, *, new: bool) -> None:
+        self._queue.append(ask.model_copy(update={"waits_for": why[:WORDS_LIMIT]}))
+        if new:
+            self._answer(ask, self._queued(ask, why))
+
+    def _grant(self, ask: Ask, reason: str, spare: Node | None = None, partners: Sequence[Node] = ()) -> None:
         grant = Grant(
             request_id=ask.request_id,
             asker=ask.asker,
@@ -238,6 +259,7 @@ class _Book:
             job=ask.job,
             domains=room.domains(ask),
             pool=ask.pool,
+            partners=[node.instance_id for node in partners],
         )
         if ask.kind in CAPACITY:
             self._supersede(ask)
@@ -246,7 +268,8 @@ class _Book:
             self._grants[ask.request_id] = grant
         answer = self._granted(grant, reason, spare)
         if ask.kind is AskKind.NODE_OUT:
-            answer = answer.model_copy(update={"spare_free": self._choose(ask).spare is not None})
+            choice = self._choose(ask)
+            answer = answer.model_copy(update={"spare_free": choice.spare is not None or choice.soon})
         self._answer(ask, answer)
 
     def _supersede(self, ask: Ask) -> None:
@@ -261,7 +284,13 @@ class _Book:
         if spare is None and grant.spare_id:
             spare = next((one for one in self._spares if one.instance_id == grant.spare_id), None)
         return Answer(
-            request_id=grant.request_id, kind=grant.kind, granted=True, reason=reason, spare=spare, granted_at=grant.granted_at
+            request_id=grant.request_id,
+            kind=grant.kind,
+            granted=True,
+            reason=reason,
+            spare=spare,
+            granted_at=grant.granted_at,
+            partners=[one for one in self._spares if one.instance_id in grant.partners],
         )
 
     def _answer(self, ask: Ask, answer: Answer) -> None:
