@@ -56,7 +56,7 @@ class SlurmMarks:
         names = self._slurm.names()
         return {names.inventory_name(name) for name, found in names.by_name.items() if found.kept_off}
 
-    def replace_by_drain(self, node: Node, mark: Mark) -> None:
+    def replace_by_drain(self, node: Node, owner: str) -> None:
         """On ParallelCluster: give the node up. clustermgtd terminates its instance and launches another under its name.
 
         A destructive step: evidence, budget and slot come first. Raises PreconditionFailed unless the node has this owner's
@@ -66,11 +66,11 @@ class SlurmMarks:
         held = _mark(found) if found.kept_off else None
         if not self.drain_replaces:
             raise PreconditionFailed(f"{node.name}: only ParallelCluster replaces a node that is drained")
-        if held is None or held.owner != mark.owner:
-            raise PreconditionFailed(f"{node.name} is not quarantined by {mark.owner}, so it is not given up")
+        if held is None or held.owner != owner:
+            raise PreconditionFailed(f"{node.name} is not quarantined by {owner}, so it is not given up")
         if found.states & {"ALLOCATED", "MIXED", "COMPLETING"}:
             raise PreconditionFailed(f"{node.name} is {_states(found)}: a job is still there; hold it first")
-        self._set(found, "drain", mark)
+        self._set(found, "drain", held)
 
     def _set(self, found: SlurmNode, state: str, mark: Mark) -> None:
         self._slurm.change("update", f"nodename={found.name}", f"state={state}", f"reason={reason_of(mark)}")

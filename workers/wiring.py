@@ -27,6 +27,7 @@ from activities.eks_repair import EksRepairHealers
 from activities.errors import CapabilityMissing
 from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
 from activities.evidence_store import EvidenceStore
+from activities.giving_up import GivingUpActivities, NoReplacer, Replacer
 from activities.healers import HealerActivities, Healers
 from activities.host_memory import HostMemory, HostMemoryActivities
 from activities.incidents import IncidentActivities, WorkflowGateway
@@ -320,6 +321,16 @@ class Wiring:
             return SlurmMarks(self._slurm, settings.slurm)
         return HeadFileMarks(settings.job.head, self.access_to, self.inventory, settings.access.sudo)
 
+    @property
+    def _replacer(self) -> Replacer:
+        """Whoever replaces nodes that are drained: clustermgtd of ParallelCluster, else nobody."""
+        marks = self._launcher_marks
+        if self._settings.job.adapter != "slurm" or self._settings.slurm.flavour != "parallelcluster" or marks is None:
+            return NoReplacer()
+        from activities.slurm_marks import SlurmMarks
+
+        return marks if isinstance(marks, SlurmMarks) else NoReplacer()
+
     @cached_property
     def _slurm(self) -> Slurm:
         from activities.slurm import Slurm
@@ -396,16 +407,18 @@ class Wiring:
         ec2 = Ec2Activities(self.ec2, self.access_to, self.memory, settings.effects)
         jobs = JobActivities(self._job_adapter, self.inventory, marks, settings.job)
         look_ups = [InventoryActivities(self.inventory), HostMemoryActivities(self.memory)]
-        look_ups.append(BriefingActivities(self.inventory, self.memory, self.healers, self.kubernetes is not None))
+        drains, replacer = self.kubernetes is not None, self._replacer
+        look_ups.append(BriefingActivities(self.inventory, self.memory, self.healers, drains, replacer))
         look_ups.append(HealerActivities(self.healers))
         look_ups.append(ParityActivities(self.parity, self.inventory, self.memory))
         reconcile = ReconcileActivities(self.ec2, self.inventory, marks, self.memory, self._job_adapter)
+        giving_up = GivingUpActivities(replacer, self.ec2, settings.effects)
         burn_in = BurnInActivities(self._launcher, self._gate, settings.burn_in)
         holders: dict[str, list[object]] = {
             names.QUEUE_WORKFLOWS: [decide, IncidentActivities(self.gateway)],
-            names.QUEUE_AWS: [*look_ups, ec2, self.node_activities],
+            names.QUEUE_AWS: [*look_ups, ec2, self.node_activities, giving_up],
             names.QUEUE_K8S: [DrainActivities(self._drainer)],
-            names.QUEUE_SSH: [self.node_activities, QuarantineActivities(marks), jobs, reconcile],
+            names.QUEUE_SSH: [self.node_activities, QuarantineActivities(marks), jobs, reconcile, giving_up],
             names.QUEUE_SSH_SLOW: [self.node_activities, EvidenceActivities(self.evidence), ec2, jobs, burn_in],
             names.QUEUE_NOTIFY: [NotifyActivities(self.notifier)],
         }

@@ -109,6 +109,7 @@ class Incident:
             left_by_earlier=ours and bool(for_a_person),
             inherited=ours,
             drains=briefing.drains,
+            drain_replaces=briefing.drain_replaces,
             owned_by=briefing.owned_by,
             others=OtherHealers(found=briefing.healers, owns=briefing.owner, asked=asked, doubts=briefing.doubts),
         )

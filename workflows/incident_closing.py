@@ -44,6 +44,8 @@ async def retire(incident: Incident, step: Step) -> None:
     incident.learn(settled=True)
     incident.tell("retired", f"quarantined for a person: {'; '.join(step.because)}")
     words = f"{incident.node.name} is retired: open a support case, replace the instance"
+    if incident.known.not_drained:
+        words += f"; {incident.known.not_drained}"
     if incident.known.others.told:
         words += f"; {' and '.join(incident.known.others.found)} stands back from it until a person ends that"
     await page(incident, words, "retired")

@@ -145,6 +145,7 @@ async def collect_evidence(incident: Incident, step: Step) -> None:
         bundle = await workflow.execute_activity_method(
             EvidenceActivities.collect_evidence, request, summary=f"save the evidence of {incident.node.name}", **options.EVIDENCE
         )
+        incident.learn(evidence_uri=bundle.uri)
         incident.tell("evidence", f"{bundle.uri} ({bundle.size_bytes} bytes): {bundle.summary}")
     except ActivityError as error:
         incident.tell("evidence", f"no bundle: {cause_of(error)}")

@@ -92,6 +92,9 @@ DISRUPT: Options = {
 RESET: Options = {**DISRUPT, "task_queue": names.QUEUE_SSH}
 """GPU reset, over the node's access."""
 
+GIVE_UP: Options = {**DISRUPT, "task_queue": names.QUEUE_SSH}
+"""The drain that has a node replaced, over the head node's access."""
+
 WATCH_RETRY = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=60), maximum_attempts=35)
 """About half an hour of failures, as `PATIENCE`; a person hears then, not after the whole watch."""
 
@@ -134,6 +137,11 @@ WATCH: Options = {
 def watch(deadline_s: float) -> Options:
     """Return `WATCH` for something that ends by itself within `deadline_s`: past it and ten minutes more, a person is asked."""
     return {**WATCH, "schedule_to_close_timeout": timedelta(seconds=deadline_s) + NO_WORKER}
+
+
+def until_gone(deadline_s: float) -> Options:
+    """Return the options of waiting for an instance to be terminated, which EC2 is asked for."""
+    return {**watch(deadline_s), "task_queue": names.QUEUE_AWS}
 
 
 GROUP_RUN: Options = {**WATCH, "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED}

@@ -20,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.node import Report
     from checks.model import Action
     from workflows import incident_closing as closing
+    from workflows import incident_giving_up as giving_up
     from workflows import incident_healers as healers
     from workflows import incident_looking as looking
     from workflows import incident_people as people
@@ -57,6 +58,7 @@ STEPS: dict[StepKind, Callable[[Incident, Step], Awaitable[None]]] = {
     StepKind.BACK_IN_SERVICE: repairs.back_in_service,
     StepKind.GIVE_UP_NODE: steps.give_up_node,
     StepKind.AWAIT_JOB: steps.await_job,
+    StepKind.REPLACE_BY_DRAIN: giving_up.replace_by_drain,
     StepKind.RETURN_TO_POOL: closing.return_to_pool,
     StepKind.RETIRE: closing.retire,
     StepKind.ASK_PERSON: people.ask_person,

@@ -29,7 +29,9 @@ from activities.clients.fake_text import all_reduce_text, mpirun_unreachable_tex
 from activities.clock import beat
 from activities.draining import DrainActivities, Drained, DrainNode
 from activities.ec2 import Ec2Activities
+from activities.errors import PreconditionFailed
 from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
+from activities.giving_up import GivingUpActivities
 from activities.healers import HealerActivities
 from activities.host_memory import HostMemoryActivities
 from activities.incidents import IncidentActivities, WorkflowGateway
@@ -123,6 +125,7 @@ class FakeFleet:
         self.parity_settings = ParitySettings()
         self.looks_per_run = 0
         self.drains = False
+        self.drain_replaces = False
         self.kubernetes: KubernetesApi | None = None
         self.looks_per_node_run = 0
 
@@ -190,6 +193,10 @@ class FakeFleet:
         """`Drainer.drain`: no pod is in the way, unless a test makes the point fail."""
         return self.points.carry_out("drain", request.node.name, lambda: Drained(said="no pod is left on it"))
 
+    def replace_by_drain(self, node: Node, owner: str) -> None:
+        """`Replacer.replace_by_drain`: the cluster's daemon terminates a drained node at its next look."""
+        self.points.carry_out("drain_for_replacement", node.name, lambda: self._terminate(node, owner))
+
     def kill(self, run_id: str) -> None:
         """`BurnInLauncher.kill`."""
         self.points.carry_out("group.kill", "", lambda: self._kill_group(run_id))
@@ -215,7 +222,8 @@ class FakeFleet:
             HostMemoryActivities(self.memory),
             NotifyActivities(self),
             InventoryActivities(self.inventory),
-            BriefingActivities(self.inventory, self.memory, healers, self.drains),
+            BriefingActivities(self.inventory, self.memory, healers, self.drains, self),
+            GivingUpActivities(self, self.ec2, EffectSettings(), self.clock),
             DrainActivities(self),
             HealerActivities(healers),
             ReconcileActivities(self.ec2, self.inventory, marks, self.memory, self.job),
@@ -276,6 +284,18 @@ class FakeFleet:
         kind = "inter" if len(members) > 1 else "intra"
         busbw = GROUP_BUSBW_GBS * min(machine.share(kind) for machine in machines)
         return FakeRun(all_reduce_text(members, 8, busbw, wrong), 1 if wrong else 0, self.looks_per_run)
+
+    def _terminate(self, node: Node, owner: str) -> None:
+        with self._lock:
+            file = self.machines["head"].files.get(f"{QUARANTINE_DIR}/{node.name}", "")
+            if owner not in file:
+                raise PreconditionFailed(f"{node.name} is not quarantined by {owner}, so it is not given up")
+            machine = self.machines[node.name]
+            if machine.gpu_processes:
+                raise PreconditionFailed(f"a job is still on {node.name}; hold it first")
+            machine.halt()
+            machine.state = "terminated"
+            self._work_ended(node.name)
 
     def _work_ended(self, name: str) -> None:
         if name in self.job.nodes:

@@ -87,10 +87,10 @@ async def test_on_parallelcluster_a_quarantine_replaces_nobody_and_giving_up_rep
 async def play_parallelcluster(here: SlurmLab, manager: ClusterManager) -> None:
     node, marks, old = await here.node("node-2"), here.marks, here.lab.nodes["node-2"]
     with pytest.raises(PreconditionFailed, match="not quarantined"):
-        await here.call(marks.replace_by_drain, node, MARK)
+        await here.call(marks.replace_by_drain, node, MARK.owner)
     await here.call(marks.write, node, MARK)
     with pytest.raises(PreconditionFailed, match="job is still there"):
-        await here.call(marks.replace_by_drain, node, MARK)
+        await here.call(marks.replace_by_drain, node, MARK.owner)
     await here.call(here.adapter.hold, here.job.name, "test")
     await here.until("node-2", lambda states: "IDLE" in states)
     await manager.looked_again()
@@ -102,7 +102,7 @@ async def play_parallelcluster(here: SlurmLab, manager: ClusterManager) -> None:
     assert status != 0, said
     assert here.lab.endpoint.count("TerminateInstances", old.instance_id) == 0
 
-    await here.call(marks.replace_by_drain, node, MARK)
+    await here.call(marks.replace_by_drain, node, MARK.owner)
     new = await manager.wait_for_replacement("node-2")
     await manager.looked_again()
     assert new.instance_id != old.instance_id

@@ -61,6 +61,7 @@ class Facts(Message):
     GPUs of the job that holds the node; `gpu_hours_at_stake` is what it would lose back to its last checkpoint if stopped now.
     `job_controller` is who restarts that job where it is not Hotspare: then whatever comes in is proven before it may be used, by
     `proof` (for the node itself `burn_in`). `drains`: pods are to be moved off the node before it restarts.
+    `drain_replaces`: its cluster replaces a node that is drained; `not_drained`: why a drain that was to do so did not.
     `owned_by`: who launched the node's instance and keeps their number.
     """
 
@@ -84,6 +85,7 @@ class Facts(Message):
     storm_joined: bool = False
     refused: str = ""
     evidence_taken: bool = False
+    evidence_uri: str = ""
     job: str = ""
     job_running: bool = False
     job_controller: str = ""
@@ -104,6 +106,8 @@ class Facts(Message):
     proof_because: list[str] = []
     drains: bool = False
     drained: bool = False
+    drain_replaces: bool = False
+    not_drained: str = ""
     taken: list[RungTaken] = []
     rung_in_test: str = ""
     stuck: str = ""
@@ -146,6 +150,7 @@ class StepKind(StrEnum):
     BACK_IN_SERVICE = "back in service"
     GIVE_UP_NODE = "give up the node"
     AWAIT_JOB = "await the job"
+    REPLACE_BY_DRAIN = "replace by a drain"
     RETURN_TO_POOL = "return to the pool"
     RETIRE = "retire"
     ASK_PERSON = "ask a person"

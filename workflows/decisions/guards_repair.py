@@ -5,6 +5,7 @@ from __future__ import annotations
 from checks.model import Action, Verdict
 from workflows.decisions.facts import Facts, Spare, Step, StepKind
 from workflows.decisions.gates import ask, gate, job_end, passes
+from workflows.decisions.giving_up import plan_of_drain, why_not_drained
 from workflows.decisions.ladder import RESTARTS, Rungs
 from workflows.decisions.settings import PolicySettings
 
@@ -20,7 +21,8 @@ def resume_first(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | N
         return None
     asked = gate(Action.REPLACE_NODE, facts, policy)
     if asked is not None:
-        return asked if in_place is None else None
+        told = asked.model_copy(update={"because": [*asked.because, *plan_of_drain(facts)]})
+        return told if in_place is None else None
     because = (
         "a job waits: swap in a spare first, repair afterwards" if in_place else "nothing in place can mend this fault: replace"
     )
@@ -164,7 +166,7 @@ def cannot_mend(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | No
         return Step(kind=StepKind.GIVE_UP_NODE, because=[f"nothing comes in place of {facts.node.name}: {why}", *rungs.refused])
     return Step(
         kind=StepKind.RETIRE,
-        because=["nothing that can be done from here mends it", *rungs.refused],
+        because=["nothing that can be done from here mends it", *rungs.refused, *filter(None, [why_not_drained(facts, rungs)])],
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from workflows.decisions import guards_before as before
 from workflows.decisions import guards_repair as repair
 from workflows.decisions.facts import Facts, Step, StepKind
+from workflows.decisions.giving_up import replace_by_drain
 from workflows.decisions.ladder import Rungs, rungs_for
 from workflows.decisions.settings import PolicySettings
 
@@ -42,6 +43,7 @@ RUNBOOK: tuple[Guard, ...] = (
     repair.repaired,
     repair.a_test_without_a_result,
     repair.next_rung,
+    replace_by_drain,
     repair.cannot_mend,
     repair.close,
 )
