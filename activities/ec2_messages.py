@@ -13,7 +13,8 @@ from activities.message import Message
 class InstanceView(Message):
     """What EC2 says of an instance. `state` is EC2's word: pending, running, stopping, stopped, shutting-down, terminated.
 
-    `operator` is the service of AWS that alone may change it, where there is one; `lifecycle` spot or capacity-block, else empty.
+    `operator` is the service of AWS that alone may change it, where there is one; `lifecycle` spot or capacity-block, else empty;
+    `account` the AWS account that it runs in.
     """
 
     instance_id: str
@@ -30,6 +31,7 @@ class InstanceView(Message):
     launched_at: datetime | None = None
     operator: str = ""
     lifecycle: str = ""
+    account: str = ""
 
 
 class InspectInstance(Message):

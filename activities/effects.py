@@ -14,7 +14,7 @@ from temporalio import activity
 from temporalio.exceptions import CancelledError
 
 from activities.clock import Clock, SystemClock, beat, silent_s
-from activities.errors import Throttled, TooLate
+from activities.errors import NoCapacity, Throttled, TooLate
 
 ACT_MARGIN_S = 5.0
 """Seconds before the end of an attempt in which it no longer acts. Hotspare default: longer than a mutating call's time-out."""
@@ -78,7 +78,7 @@ def act_once(
     refuse_if_late()
     try:
         act()
-    except Throttled:
+    except (Throttled, NoCapacity):
         store.withdraw_intent(token)
         raise
     return True

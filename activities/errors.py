@@ -7,6 +7,7 @@
     │   ├── PreconditionFailed    the world is not as the caller was told; nothing was done
     │   ├── AccessRefused         the node answers but does not let us in, or is not who it should be; says nothing of its health
     │   ├── CapabilityMissing     this access or adapter cannot do that
+    │   ├── NoCapacity            EC2 has no instance of this type to give now; waiting helps, trying at once does not
     │   ├── DeadlinePassed        the thing waited for did not happen in time
     │   └── BadInput              the caller's data is wrong
     └── TransientError            may work when tried again
@@ -53,6 +54,10 @@ class AccessRefused(FinalError):
 
 class CapabilityMissing(FinalError):
     """This access, adapter or instance type cannot do that."""
+
+
+class NoCapacity(FinalError):
+    """EC2 has no instance of this type to give now, and has started or launched none. Minutes or hours of waiting may help."""
 
 
 class DeadlinePassed(FinalError):

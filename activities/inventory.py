@@ -18,7 +18,9 @@ class Node(Message):
     rack where known, `zone` the availability zone: a spare near the job is chosen by them; with `placement_group` they are the
     failure domains. `pool` is the tag, else the instance type. `quarantine`, `lease`, `fate` and `opt_out` (why the node is to be
     left alone) are the values of our tags, empty where not set; so are `replaces` and `stood_back` (for whom other healers stand
-    back). `image` is the AMI that the instance was launched from, `group` the Auto Scaling group that it is a member of.
+    back). `image` is the AMI that the instance was launched from, `group` the Auto Scaling group that it is a member of,
+    `owner` whose it is by its tags (`activities.owners`). `reservation` is the capacity reservation or Capacity Block that
+    the instance runs in.
     """
 
     instance_id: str
@@ -41,6 +43,7 @@ class Node(Message):
     group: str = ""
     stood_back: str = ""
     replaces: str = ""
+    owner: str = ""
     reservation: str = ""
     launched_at: datetime | None = None
 

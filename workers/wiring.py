@@ -21,6 +21,7 @@ from activities.all_healers import AllHealers, KindOfHealers
 from activities.auto_scaling import AutoScalingHealers
 from activities.briefing import BriefingActivities
 from activities.burn_in import BurnInActivities, BurnInLauncher
+from activities.capacity import CapacityActivities, CapacityClient
 from activities.draining import DrainActivities, Drainer, NoDrainer
 from activities.ec2 import Ec2Activities, Ec2Client
 from activities.eks_repair import EksRepairHealers
@@ -99,6 +100,13 @@ class Wiring:
         return Ec2Boto3(self._settings.aws, credentials_of(self._settings, self._role))
 
     @cached_property
+    @cached_property
+    def capacity(self) -> CapacityClient:
+        """The Capacity Reservations that instances run in."""
+        from activities.clients.capacity_boto3 import CapacityBoto3
+
+        return CapacityBoto3(self._settings.aws, credentials_of(self._settings, self._role))
+
     def healers(self) -> Healers:
         """Who else repairs nodes: Auto Scaling groups, and those of Kubernetes where there is one."""
         from activities.clients.asg_boto3 import AsgBoto3
@@ -413,6 +421,7 @@ class Wiring:
         look_ups.append(ParityActivities(self.parity, self.inventory, self.memory))
         reconcile = ReconcileActivities(self.ec2, self.inventory, marks, self.memory, self._job_adapter)
         giving_up = GivingUpActivities(replacer, self.ec2, settings.effects)
+        look_ups.append(CapacityActivities(self.ec2, self.capacity, self.memory, settings.effects))
         burn_in = BurnInActivities(self._launcher, self._gate, settings.burn_in)
         holders: dict[str, list[object]] = {
             names.QUEUE_WORKFLOWS: [decide, IncidentActivities(self.gateway)],

@@ -15,7 +15,7 @@ CIRCLES_WAIT_S = 1800.0
 
 WAITS = (
     *(StepKind.ASK_PERSON, StepKind.AWAIT_JOB, StepKind.AWAIT_BOUNDARY),
-    *(StepKind.EXAMINE, StepKind.ASK_LEAVE, StepKind.CLOSE),
+    *(StepKind.EXAMINE, StepKind.ASK_LEAVE, StepKind.CLOSE, StepKind.AWAIT_CAPACITY),
 )
 """Steps that wait for the world outside, and so may come again with nothing changed."""
 

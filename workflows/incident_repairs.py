@@ -9,7 +9,7 @@ with workflow.unsafe.imports_passed_through():
     from activities import names
     from activities.draining import DrainActivities, DrainNode
     from activities.ec2 import AwaitBoot, Disrupted, DisruptNode, Ec2Activities
-    from activities.errors import NotOurs
+    from activities.errors import NoCapacity, NotOurs
     from activities.host_memory import RungAttempt
     from activities.incidents import NodeIn
     from activities.node import DeepTest, Gpu, NodeActivities, ResetGpu
@@ -20,6 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.failures import cause_of, kind_of
     from workflows.incident import Incident
     from workflows.incident_gate import may_disrupt
+    from workflows.incident_people import page
     from workflows.incident_steps import answer_job, lift_quarantine
 
 
@@ -51,8 +52,16 @@ async def disrupt(incident: Incident, step: Step) -> None:
         await incident.talk.give_back(AskKind.REPAIR_SLOT)
         if kind_of(error) == NotOurs.__name__:
             raise  # somebody else's node now: a person sorts it out
+        if kind_of(error) == NoCapacity.__name__:
+            await _no_capacity(incident, cause_of(error))
+            return
         _take(incident, rung, RungOutcome.REFUSED, cause_of(error))
         return
+    await came_up(incident, rung, step, done)
+
+
+async def came_up(incident: Incident, rung: Action, step: Step, done: Disrupted) -> None:
+    """A rung was taken: wait for the node's new boot, and have it tested."""
     incident.tell(rung.value, f"{done.said}; {step.because[0]}")
     incident.learn(disrupted=True, fault_gone=False, retest=None, burn_in=None)
     incident.view.attributes(Phase=rung.value.lower())
@@ -62,6 +71,13 @@ async def disrupt(incident: Incident, step: Step) -> None:
         incident.learn(rung_in_test=rung.value)
     else:
         incident.learn(retest=Verdict.CRITICAL)
+
+
+async def _no_capacity(incident: Incident, why: str) -> None:
+    """The node is stopped and does not start: that is a wait, of which people are told at once."""
+    incident.learn(no_capacity=why, no_capacity_since=workflow.now(), disrupted=True, fault_gone=False, retest=None, burn_in=None)
+    incident.tell("no capacity", why)
+    await page(incident, f"{incident.node.name} is stopped, and EC2 has no capacity to start it: {why}", "waits for capacity")
 
 
 async def _act(incident: Incident, rung: Action) -> Disrupted:

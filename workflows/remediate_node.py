@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.incidents import FailedBurnIn, JobResumed
     from activities.node import Report
     from checks.model import Action
+    from workflows import incident_capacity as capacity
     from workflows import incident_closing as closing
     from workflows import incident_giving_up as giving_up
     from workflows import incident_healers as healers
@@ -52,7 +53,9 @@ STEPS: dict[StepKind, Callable[[Incident, Step], Awaitable[None]]] = {
     StepKind.BRING_IN: proving.bring_in,
     StepKind.STAND_BACK: healers.stand_back,
     StepKind.DRAIN: repairs.drain,
+    StepKind.LOOK_AT_SLOT: capacity.look_at_slot,
     StepKind.DISRUPT: repairs.disrupt,
+    StepKind.AWAIT_CAPACITY: capacity.await_capacity,
     StepKind.RETEST: repairs.retest,
     StepKind.BURN_IN: proving.burn_in,
     StepKind.BACK_IN_SERVICE: repairs.back_in_service,

@@ -14,7 +14,16 @@ from botocore.parsers import ResponseParserError
 from activities import names
 from activities.clients.aws_session import session_of
 from activities.ec2 import InstanceStatus, InstanceView
-from activities.errors import AccessRefused, BadInput, HotspareError, PreconditionFailed, ProviderBusy, Throttled, UnknownNode
+from activities.errors import (
+    AccessRefused,
+    BadInput,
+    HotspareError,
+    NoCapacity,
+    PreconditionFailed,
+    ProviderBusy,
+    Throttled,
+    UnknownNode,
+)
 from activities.settings import AwsSettings
 
 if TYPE_CHECKING:
@@ -41,6 +50,18 @@ REFUSED = frozenset(
     {"UnauthorizedOperation", "AuthFailure", "AccessDenied", "AccessDeniedException", "InvalidClientTokenId", "ExpiredToken"}
 )
 BUSY = frozenset({"ScalingActivityInProgress", "ResourceContention"})
+NO_CAPACITY = frozenset({"InsufficientInstanceCapacity", "InsufficientReservedInstanceCapacity", "ReservationCapacityExceeded"})
+FOR_A_PERSON = frozenset(
+    {
+        "InsufficientCapacityOnHost",
+        "InsufficientHostCapacity",
+        "InsufficientFreeAddressesInSubnet",
+        "InstanceLimitExceeded",
+        "VcpuLimitExceeded",
+        "InvalidCapacityReservationId.NotFound",
+        "IdempotentParameterMismatch",
+    }
+)
 """Error codes. Sources: EC2 API reference, "Error codes for the Amazon EC2 API"; EC2 Auto Scaling API reference, "Errors"."""
 
 NO_DATA = "insufficient-data"
@@ -61,10 +82,14 @@ class Ec2Boto3:
     def describe(self, instance_id: str) -> InstanceView:
         with mapped(f"describe {instance_id}"):
             answer = self._read.describe_instances(InstanceIds=[instance_id])
-        found = [instance for reservation in answer["Reservations"] for instance in reservation["Instances"]]
+        found = [
+            _view(instance, reservation.get("OwnerId", ""))
+            for reservation in answer["Reservations"]
+            for instance in reservation["Instances"]
+        ]
         if not found:
             raise UnknownNode(f"EC2 has no instance {instance_id}")
-        return _view(found[0])
+        return found[0]
 
     def describe_cluster(self, cluster: str) -> list[InstanceView]:
         with mapped(f"describe the instances of cluster {cluster}"):
@@ -74,7 +99,12 @@ class Ec2Boto3:
                     {"Name": "instance-state-name", "Values": ["pending", "running", "stopping", "stopped"]},
                 ]
             )
-            return [_view(one) for page in pages for reservation in page["Reservations"] for one in reservation["Instances"]]
+            return [
+                _view(one, reservation.get("OwnerId", ""))
+                for page in pages
+                for reservation in page["Reservations"]
+                for one in reservation["Instances"]
+            ]
 
     def status(self, instance_id: str) -> InstanceStatus:
         with mapped(f"read the status checks of {instance_id}"):
@@ -120,7 +150,7 @@ def _client(session: boto3.session.Session, settings: AwsSettings, config: Confi
         )
 
 
-def _view(instance: InstanceTypeDef) -> InstanceView:
+def _view(instance: InstanceTypeDef, account: str) -> InstanceView:
     tags = {tag["Key"]: tag["Value"] for tag in instance.get("Tags", [])}
     return InstanceView(
         instance_id=instance["InstanceId"],
@@ -136,6 +166,7 @@ def _view(instance: InstanceTypeDef) -> InstanceView:
         launched_at=instance.get("LaunchTime"),
         operator=instance.get("Operator", {}).get("Principal", ""),
         lifecycle=instance.get("InstanceLifecycle", ""),
+        account=account,
     )
 
 
@@ -162,7 +193,9 @@ def _explained(what: str, error: ClientError) -> HotspareError:
         return Throttled(message)
     if code in UNKNOWN_INSTANCE:
         return UnknownNode(message)
-    if code in WRONG_STATE:
+    if code in NO_CAPACITY and "spread placement group" not in message.lower():  # a full one stays full
+        return NoCapacity(message)
+    if code in WRONG_STATE or code in FOR_A_PERSON or code in NO_CAPACITY:
         return PreconditionFailed(message)
     if code in REFUSED:
         return AccessRefused(f"{message}; infra/iam has the policy that each worker role needs (docs/security.md)")

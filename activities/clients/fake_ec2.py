@@ -18,7 +18,8 @@ from activities.inventory import Node
 class FakeEc2:
     """An `Ec2Client` over machines. `ended` is called with the name of a machine whose work has ended.
 
-    `statuses` are status checks by instance id that a test tells in place of those that follow from the machine.
+    `statuses` are status checks by instance id that a test tells in place of those that follow from the machine; `reserved` is the
+    reservation that an instance runs in.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class FakeEc2:
         self._nodes = {node.instance_id: node for node in nodes}
         self.statuses: dict[str, InstanceStatus] = {}
         self.launched: dict[str, datetime] = {}
+        self.reserved: dict[str, str] = {}
         self.tags: dict[str, dict[str, str]] = {
             node.instance_id: {"Name": node.name, names.TAG_ROLE: node.role} for node in nodes
         }
@@ -77,6 +79,11 @@ class FakeEc2:
         with self._lock:
             return self._machine(instance_id).state
 
+    def running_in(self, reservation_id: str) -> int:
+        """Return how many instances hold a slot of a reservation."""
+        ids = [one for one, held in self.reserved.items() if held == reservation_id]
+        return sum(self.machine_state(one) in ("pending", "running", "stopping") for one in ids)
+
     def _name(self, instance_id: str) -> str:
         if instance_id not in self._nodes:
             raise UnknownNode(f"EC2 has no instance {instance_id}")
@@ -100,6 +107,8 @@ class FakeEc2:
                 private_dns=f"{node.host}.ec2.internal",
                 tags=dict(self.tags[instance_id]),
                 launched_at=self.launched.get(instance_id),
+                capacity_reservation=self.reserved.get(instance_id, ""),
+                account="111122223333",
             )
 
     def _status(self, instance_id: str) -> InstanceStatus:

@@ -17,9 +17,11 @@ from activities.all_healers import AllHealers, KindOfHealers
 from activities.auto_scaling import AutoScalingClient, AutoScalingHealers
 from activities.briefing import BriefingActivities
 from activities.burn_in import BurnInActivities
+from activities.capacity import CapacityActivities, CapacityClient, Reservation
 from activities.clients.evidence_store_folder import FolderEvidenceStore
 from activities.clients.fake_access import FakeAccess, FakeRun
 from activities.clients.fake_auto_scaling import FakeAutoScaling
+from activities.clients.fake_capacity import FakeCapacity
 from activities.clients.fake_ec2 import FakeEc2, FakeInventory
 from activities.clients.fake_job import FakeJob
 from activities.clients.fake_machine import FakeFault, FakeMachine
@@ -91,9 +93,9 @@ class FakeFleet:
 
     Points that can be counted, held or made to fail: reboot, stop, start_instance, set_tags, remove_tags, describe, status,
     boot_id, put, start, poll, kill, run.<command> (run.probe, run.quarantine_write, ...), group.start, group.poll, group.kill,
-    job.find, job.status, job.hold, job.resume, job.supply, job.leave, drain, inventory, console, memory.recall, memory.save,
-    memory.intent, memory.incident, memory.configuration, memory.freezes, memory.keep_freezes, page, group_member, enter_standby,
-    exit_standby.
+    job.find, job.status, job.hold, job.resume, job.supply, job.leave, drain, drain_for_replacement, inventory, console,
+    memory.recall, memory.save, memory.intent, memory.incident, memory.configuration, memory.freezes, memory.keep_freezes, page,
+    group_member, enter_standby, exit_standby, reservation.
     Each takes a node name, a job name or nothing.
     """
 
@@ -119,6 +121,8 @@ class FakeFleet:
         self.groups: AutoScalingClient = self.auto_scaling
         self.inventory = FakeInventory(self.ec2, self._nodes, self.points)
         self.memory = FakeMemory(self.points)
+        self.reservations = FakeCapacity(self.points, self.ec2.running_in)
+        self.capacity: CapacityClient = self.reservations
         self.job = FakeJob("train", workers, self.machines, self.points, self._lock, self.quarantined_at_head)
         self.group_runs: dict[str, FakeRun] = {}
         self.group_run_nodes: list[list[str]] = []
@@ -152,6 +156,13 @@ class FakeFleet:
     def inject(self, alias: str, fault: FakeFault) -> None:
         """Put a fault on a machine; a job that runs there stops when the fault kills work."""
         with self._lock:
+    def reserve(self, reservation: Reservation, *aliases: str) -> None:
+        """Have these nodes run in a reservation; it is active, and of the fleet's own account unless it says otherwise."""
+        account = reservation.account or "111122223333"
+        made = reservation.model_copy(update={"account": account, "state": reservation.state or "active"})
+        self.reservations.reservations[made.reservation_id] = made
+        self.ec2.reserved |= {self.node(alias).instance_id: made.reservation_id for alias in aliases}
+
             machine = self.machine(alias)
             machine.inject(fault)
             if not machine.up or fault.xid == 94 or not machine.can_work:
@@ -216,6 +227,7 @@ class FakeFleet:
             NodeActivities(self.access_to, probe, gate, access, BurnInSettings(), self.memory, self.clock, parity),
             EvidenceActivities(self.evidence(probe, folder)),
             ParityActivities(parity, self.inventory, self.memory),
+            CapacityActivities(self.ec2, self.capacity, self.memory, EffectSettings(), self.clock),
             QuarantineActivities(marks),
             JobActivities(self.job, self.inventory, marks, jobs, self.clock),
             BurnInActivities(self, gate, BurnInSettings(), self.clock),

@@ -22,6 +22,7 @@ from infra.lab.auto_scaling import AutoScaling
 from infra.lab.ec2_calls import Answer, AwsCall, StatusRow, console_output, error, instance_ids_in, instance_statuses, read_call
 from infra.lab.holds import Hold, Holds
 from infra.lab.moto_instances import forget_everything, set_state, state_of
+from infra.lab.reservations import Reservations
 
 _NEEDS = {
     "RebootInstances": ("running", "pending"),
@@ -35,6 +36,15 @@ _MIDWAY = {
     "TerminateInstances": "shutting-down",
     "RunInstances": "pending",
 }
+
+_SERVER_ERRORS = {
+    "RequestLimitExceeded": 503,
+    "Unavailable": 503,
+    "ServiceUnavailable": 503,
+    "InternalError": 500,
+    "InsufficientInstanceCapacity": 500,
+}
+"""HTTP status of the error codes that are EC2's own fault; others are 400. Source: EC2 API Reference, "Server error codes"."""
 
 
 class InstanceEvents(Protocol):
@@ -86,6 +96,7 @@ class Ec2Endpoint:
         self._launches = _Launches()
         self._lock = threading.Lock()
         self.auto_scaling = AutoScaling(self)
+        self.reservations = Reservations()
         self._server: BaseWSGIServer | None = None
         self._thread: threading.Thread | None = None
         self.lag_s = lag_s
@@ -149,7 +160,7 @@ class Ec2Endpoint:
         if self.lag_s:
             time.sleep(self.lag_s)
         if failure := self._take_failure(call):
-            status = 503 if failure in ("RequestLimitExceeded", "Unavailable", "ServiceUnavailable") else 400
+            status = _SERVER_ERRORS.get(failure, 400)
             return error(status, failure, f"{call.operation} fails here because the lab was told so")
         hold = self._holds.take(call)
         if hold is not None and not hold.stop_thread_here():
@@ -158,9 +169,13 @@ class Ec2Endpoint:
             return console_output(call.instance_ids[0], self._events.console_of(call.instance_ids[0]))
         if call.operation == "DescribeInstanceStatus":
             return self._statuses(call)
+        if call.operation == "DescribeCapacityReservations":
+            return self.reservations.describe(call)
         if call.operation == "RunInstances" and call.parameters.get("ClientToken"):
             return self._launch_once(call, environ)
-        return self._refusal(call) or self.auto_scaling.refusal(call) or self._carry_out(call, environ)
+        refused = self._refusal(call) or self.auto_scaling.refusal(call) or self.reservations.refusal(call)
+        answer = refused or self._carry_out(call, environ)
+        return self.reservations.shown(answer) if call.operation == "DescribeInstances" else answer
 
     def _statuses(self, call: AwsCall) -> Answer:
         """Tell the status checks. EC2 notices a silent instance after minutes, the lab at once."""
@@ -188,7 +203,7 @@ class Ec2Endpoint:
                 return error(400, "IdempotentParameterMismatch", "the client token was used with other parameters")
             if known is not None:
                 return known[1]
-            answer = self._carry_out(call, environ)
+            answer = self.reservations.refusal(call) or self._carry_out(call, environ)
             if answer.status < 300:
                 self._launches.by_token[token] = (wanted, answer)
             return answer
@@ -212,6 +227,7 @@ class Ec2Endpoint:
         if answer.status >= 300 or not call.mutates:
             return answer
         ids = call.instance_ids or (instance_ids_in(answer.body) if call.operation == "RunInstances" else ())
+        self.reservations.carried_out(call, ids)
         with self._lock:
             self.calls.append(AwsCall(call.service, call.operation, call.parameters, ids, call.region))
         for instance_id in ids:

@@ -55,6 +55,7 @@ def write_settings(
             "retest_deadline_s": 120.0,
             "replace_deadline_s": 120.0,
             "job_deadline_s": 300.0,
+            "capacity_try_s": 2.0,
         },
         "limits": {"max_nodes_out": 3, "max_percent_out": 50.0, "recovery_deadline_s": 5.0},
         "sweep": {"interval_s": 30.0},

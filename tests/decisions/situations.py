@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from activities.capacity import Slot
 from activities.host_memory import HostRecord
 from activities.inventory import Node
 from activities.node import Examination, Opinion
@@ -43,5 +44,6 @@ def facts(what: Opinion | None = None, **changes: object) -> Facts:
 
 
 def out(what: Opinion | None = None, **changes: object) -> Facts:
-    """A node that is quarantined, with its evidence saved."""
-    return facts(what, **{"quarantine_room": True, "quarantined": True, "evidence_taken": True, **changes})
+    """A node that is quarantined, with its evidence saved; its instance is in no reservation, as was just seen."""
+    slot = {"slot": Slot(), "slot_at": changes.get("now", NOW)}
+    return facts(what, **{"quarantine_room": True, "quarantined": True, "evidence_taken": True, **slot, **changes})

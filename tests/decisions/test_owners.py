@@ -1,4 +1,4 @@
-"""What may be done to a node depends on who owns it: a rung that its owner does not have is refused, with the reason and no other."""
+"""What may be done to a node depends on who owns it: a rung that its owner does not have is refused, with the reason."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
+from activities.capacity import Slot
 from activities.host_memory import HostRecord
 from activities.inventory import Node
 from activities.message import Message
@@ -62,7 +63,8 @@ class Facts(Message):
     `job_controller` is who restarts that job where it is not Hotspare: then whatever comes in is proven before it may be used, by
     `proof` (for the node itself `burn_in`). `drains`: pods are to be moved off the node before it restarts.
     `drain_replaces`: its cluster replaces a node that is drained; `not_drained`: why a drain that was to do so did not.
-    `owned_by`: who launched the node's instance and keeps their number.
+    `owned_by`: who launched the node's instance and keeps their number. `slot`: the capacity that it runs in, as seen at `slot_at`.
+    `no_capacity`: why EC2 did not start it again after a stop, since `no_capacity_since`.
     """
 
     cluster: str
@@ -126,6 +128,10 @@ class Facts(Message):
     asked_since: datetime | None = None
     others: OtherHealers = OtherHealers()
     owned_by: Owner = Owner.EC2
+    slot: Slot | None = None
+    slot_at: datetime | None = None
+    no_capacity: str = ""
+    no_capacity_since: datetime | None = None
 
 
 class StepKind(StrEnum):
@@ -144,7 +150,9 @@ class StepKind(StrEnum):
     BRING_IN = "bring in the spare"
     STAND_BACK = "have others stand back"
     DRAIN = "drain"
+    LOOK_AT_SLOT = "look at its slot"
     DISRUPT = "disrupt"
+    AWAIT_CAPACITY = "await capacity"
     RETEST = "re-test"
     BURN_IN = "burn in"
     BACK_IN_SERVICE = "back in service"
@@ -158,7 +166,10 @@ class StepKind(StrEnum):
 
 
 class Step(Message):
-    """The next step and why. `rung` goes with DISRUPT and ASK_PERSON, `outcome` with CLOSE, `deadline_s` with a wait."""
+    """The next step and why. `rung` goes with DISRUPT and ASK_PERSON, `outcome` with CLOSE, `deadline_s` with a wait.
+
+    `pause_s` is how long is waited before a step that tries again.
+    """
 
     kind: StepKind
     because: list[str]
@@ -166,5 +177,6 @@ class Step(Message):
     outcome: str = ""
     deadline_s: float = 0.0
     settling_s: float = 0.0
+    pause_s: float = 0.0
     page: str = ""
     policy_hash: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from checks.model import Action, Verdict
+from workflows.decisions.capacity import GIVES_UP_SLOT, slot_question
 from workflows.decisions.facts import Facts, Step, StepKind
 from workflows.decisions.settings import Mode, PolicySettings
 
@@ -24,8 +25,12 @@ def gate(rung: Action, facts: Facts, policy: PolicySettings) -> Step | None:
     """Ask a person first where the mode of this rung says so, or where more is at stake than may be risked alone."""
     if rung in facts.approved:
         return None
+    risk = slot_question(facts.slot) if rung in GIVES_UP_SLOT else ""
     if mode_of(rung, policy, class_of(facts)) is not Mode.ACT:
-        return ask(facts, policy, f"{rung.value}: this rung needs a person's approval", f"approve {rung.value}", rung)
+        why = "; ".join(filter(None, [f"{rung.value}: this rung needs a person's approval", risk]))
+        return ask(facts, policy, why, f"approve {rung.value}", rung)
+    if risk:
+        return ask(facts, policy, f"{rung.value}: {risk}", f"approve {rung.value}", rung)
     limit = policy.ask_above_gpu_hours
     if facts.job_running and 0 < limit < facts.gpu_hours_at_stake:
         why = f"{rung.value}: stopping {facts.job} now loses {facts.gpu_hours_at_stake:.0f} GPU-hours, more than {limit:g}"
@@ -58,3 +63,14 @@ def job_end(facts: Facts) -> str:
     if facts.job_told and not facts.job_outcome.startswith("resumed"):
         return "escalated"
     return "resolved"
+
+
+def look_at_slot(rung: Action, facts: Facts, policy: PolicySettings) -> Step | None:
+    """See what capacity the node has before a rung that gives its slot up; what was seen long ago is seen anew."""
+    if rung not in GIVES_UP_SLOT:
+        return None
+    if facts.slot is not None and facts.slot_at is not None:
+        if facts.now - facts.slot_at <= timedelta(seconds=policy.slot_age_s):
+            return None
+    said = f"{rung.value} gives the slot of {facts.node.name} up: see first what capacity it runs in"
+    return Step(kind=StepKind.LOOK_AT_SLOT, because=[said])

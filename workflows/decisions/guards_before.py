@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from checks.model import Action, Verdict
 from workflows.decisions.facts import Facts, Step, StepKind
-from workflows.decisions.gates import ask, class_of, gate, job_end, mode_of, page_and_close
+from workflows.decisions.gates import ask, class_of, gate, job_end, look_at_slot, mode_of, page_and_close
 from workflows.decisions.guards_repair import await_job, close
 from workflows.decisions.ladder import Rungs
 from workflows.decisions.settings import Mode, PolicySettings
@@ -215,7 +215,7 @@ def tell_job(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     because = [f"{facts.job} has this node in its node set: hold it, it cannot go on"]
     if facts.job_running and rungs.left:
         because = [f"{facts.job} still runs on it: stop it for {rungs.left[0].value}"]
-        asked = gate(rungs.left[0], facts, policy)
+        asked = look_at_slot(rungs.left[0], facts, policy) or gate(rungs.left[0], facts, policy)
         if asked is not None:
             return asked
     return Step(kind=StepKind.TELL_JOB, because=because)

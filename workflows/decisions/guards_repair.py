@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from checks.model import Action, Verdict
+from workflows.decisions.capacity import ends_too_soon
 from workflows.decisions.facts import Facts, Spare, Step, StepKind
-from workflows.decisions.gates import ask, gate, job_end, passes
+from workflows.decisions.gates import ask, gate, job_end, look_at_slot, passes
 from workflows.decisions.giving_up import plan_of_drain, why_not_drained
 from workflows.decisions.ladder import RESTARTS, Rungs
 from workflows.decisions.settings import PolicySettings
@@ -52,6 +55,34 @@ def _unproven(facts: Facts, policy: PolicySettings, name: str, proof: Verdict | 
     return ask(facts, policy, why, f"approve {name} unproven", Action.RESTART_JOB)
 
 
+def await_capacity(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
+    """A node that was stopped and finds no capacity to start is a wait, with the reason. The wait has an end."""
+    if not facts.no_capacity or wait_is_over(facts, policy):
+        return None
+    since = facts.no_capacity_since or facts.now
+    waited = (facts.now - since).total_seconds() / 60
+    because = [
+        f"{facts.node.name} is stopped, and EC2 has no capacity to start it: {facts.no_capacity}",
+        f"{waited:.0f} of {policy.capacity_wait_s / 60:.0f} minutes waited; tried again every {policy.capacity_try_s:.0f} s",
+    ]
+    return Step(
+        kind=StepKind.AWAIT_CAPACITY,
+        because=because,
+        deadline_s=policy.boot_deadline_s,
+        settling_s=policy.settling_s,
+        pause_s=policy.capacity_try_s,
+    )
+
+
+def wait_is_over(facts: Facts, policy: PolicySettings) -> bool:
+    """Say whether a stopped node waits no longer: for too long, too near to its reservation's end, or as a person said."""
+    since = facts.no_capacity_since or facts.now
+    held = facts.slot.reservation if facts.slot else None
+    too_late = held is not None and ends_too_soon(held, facts.now, policy)
+    skipped = Action.POWER_CYCLE.value in facts.skipped_steps
+    return skipped or bool(too_late) or facts.now - since >= timedelta(seconds=policy.capacity_wait_s)
+
+
 def await_job_after_swap(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     if facts.job_answered and not facts.job_done:
         return await_job(facts, policy)
@@ -59,7 +90,7 @@ def await_job_after_swap(facts: Facts, policy: PolicySettings, rungs: Rungs) -> 
 
 
 def check_the_repair(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
-    if facts.retest is not None or not (facts.disrupted or facts.fault_gone):
+    if facts.retest is not None or facts.no_capacity or not (facts.disrupted or facts.fault_gone):
         return None
     because = "a reboot that went through is not a repair: test deep before the node serves again"
     if not facts.disrupted:
@@ -137,7 +168,7 @@ def next_rung(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None
     because = [*(facts.opinion.because if facts.opinion else []), *rungs.refused]
     if facts.job and not facts.job_answered:
         because.insert(0, why_in_place(facts, policy))
-    asked = gate(rung, facts, policy)
+    asked = look_at_slot(rung, facts, policy) or gate(rung, facts, policy)
     if asked is not None:
         return asked
     others = facts.others

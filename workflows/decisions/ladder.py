@@ -8,6 +8,7 @@ from datetime import timedelta
 from activities.host_memory import RungAttempt
 from checks.model import Action
 from workflows.decisions.facts import Facts
+from workflows.decisions.capacity import GIVES_UP_SLOT, slot_refusal
 from workflows.decisions.gates import class_of, mode_of
 from workflows.decisions.owners import missing_rung
 from workflows.decisions.settings import Mode, PolicySettings
@@ -89,6 +90,10 @@ def _why_not(rung: Action, facts: Facts, policy: PolicySettings) -> str:
         return facts.others.owns
     if missing := missing_rung(facts.owned_by, rung):
         return missing
+    if facts.no_capacity and rung in DISRUPTIVE:
+        return f"the instance is stopped, and EC2 has no capacity to start it: {facts.no_capacity}"
+    if rung in GIVES_UP_SLOT and (kept := slot_refusal(facts.slot, facts.now, policy)):
+        return kept
     if rung in RESTARTS and facts.others.refused:
         return f"{' and '.join(facts.others.found)} would replace the node meanwhile: {facts.others.refused}"
     if rung not in DISRUPTIVE:

@@ -29,7 +29,7 @@ class GiveUp(StrEnum):
 
 @dataclass(frozen=True)
 class OwnerRules:
-    """One row: how the owner is told to stand back, how a slot is given up, the source, and rungs that do not exist, with the reason."""
+    """One row. `missing` are the rungs that do not exist, each with the reason; `source` is where the owner's ways are described."""
 
     stands_back: str
     give_up: GiveUp

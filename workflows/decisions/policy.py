@@ -38,6 +38,7 @@ RUNBOOK: tuple[Guard, ...] = (
     before.tell_job,
     repair.resume_first,
     repair.prove_the_spare,
+    repair.await_capacity,
     repair.await_job_after_swap,
     repair.check_the_repair,
     repair.repaired,

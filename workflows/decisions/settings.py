@@ -100,10 +100,27 @@ class PolicySettings(Section):
         description="From a drain that has a node replaced to an instance that is terminated. Hotspare default: clustermgtd of "
         "ParallelCluster looks every 60 s (its loop_time)",
     )
-    rung_deadlines_s: dict[Action, float] = Field(
-        {Action.SOFT_REBOOT: 900.0},
-        description="The same for single rungs, over `boot_deadline_s`. Hotspare default: a reboot from inside that hangs is not "
-        "waited for as long as one by EC2",
+    slot_back_p90_s: float = Field(
+        2400.0,
+        description="From a stop to a node that serves again, nine times in ten. Hotspare default: up to 10 min to stop, 15 to "
+        "boot and 15 for the re-test; AWS publishes no times for GPU instances",
+    )
+    block_end_margin_s: float = Field(
+        2400.0,
+        description="Nothing is stopped or launched that would serve again later than this before its reservation ends. Source: "
+        "EC2 User Guide, 'Monitor Capacity Blocks using EventBridge': the warning comes 40 min before the end",
+    )
+    slot_age_s: float = Field(
+        300.0, description="What is known of a node's slot is read again after this long. Hotspare default: as long as a sweep"
+    )
+    capacity_wait_s: float = Field(
+        14400.0,
+        description="How long a stopped node waits for EC2 to have capacity. Hotspare default: 4 h, then a person decides",
+    )
+    capacity_try_s: float = Field(
+        120.0,
+        description="Between tries to start it. Source: EC2 User Guide, 'Launch instances using Capacity Blocks': a slot is back "
+        "after several minutes",
     )
     settling_s: float = Field(
         120.0,

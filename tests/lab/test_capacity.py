@@ -1,0 +1,96 @@
+"""Reservations in the lab do what EC2 documents, and the product's clients read them; a stop that finds no capacity waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError
+
+from activities import names
+from activities.clients.capacity_boto3 import CapacityBoto3
+from activities.clients.ec2_boto3 import Ec2Boto3
+from activities.errors import NoCapacity, PreconditionFailed
+from activities.settings import AwsSettings
+from infra.lab.faults import Cure, Fault
+from infra.lab.lab import Lab
+from infra.lab.moto_instances import state_of
+from infra.lab.node import NodeState
+from infra.lab.options import REGION, LabOptions
+from infra.lab.reservations import LabReservation
+from tests.lab.conftest import Reach
+from tests.lab.test_every_trigger import part, run
+from workers.connection import connect
+from workers.demo.worker_process import command
+from workflows.messages import IncidentReport
+
+
+async def until(true: Callable[[], bool]) -> None:
+    while not true():  # noqa: ASYNC110  (the endpoint has no event to wait for)
+        await asyncio.sleep(0.02)
+
+
+def settings(lab: Lab) -> AwsSettings:
+    return AwsSettings(region=REGION, endpoint_url=lab.endpoint.url)
+
+
+def launch_into(reservation: str) -> dict[str, object]:
+    target = {"CapacityReservationTarget": {"CapacityReservationId": reservation}}
+    return {"ImageId": "ami-12c6146b", "MinCount": 1, "MaxCount": 1, "CapacityReservationSpecification": target}
+
+
+async def test_a_slot_is_taken_cleaned_and_free_again_and_a_full_reservation_refuses(
+    lab: Lab, reach: Reach, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in lab.environment().items():
+        monkeypatch.setenv(name, value)
+    node = lab.nodes["node-2"]
+    ends = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)
+    held = lab.endpoint.reservations.add(
+        LabReservation("cr-1", total=2, kind="capacity-block", ends_at=ends, others=1, cleaning_s=3600.0), node.instance_id
+    )
+    client, ec2 = CapacityBoto3(settings(lab)), Ec2Boto3(settings(lab))
+    seen = await asyncio.to_thread(client.reservation, "cr-1")
+    assert (seen.total, seen.available, seen.kind, seen.match, seen.ends_at) == (2, 0, "capacity-block", "targeted", ends)
+    view = await asyncio.to_thread(ec2.describe, node.instance_id)
+    assert (view.capacity_reservation, view.account) == ("cr-1", seen.account)
+    with pytest.raises(ClientError, match="ReservationCapacityExceeded"):
+        await reach.ec2("run_instances", **launch_into("cr-1"))
+    await asyncio.to_thread(ec2.stop, node.instance_id)
+    await until(lambda: state_of(node.instance_id) == "stopped")
+    with pytest.raises(NoCapacity, match="cr-1"):
+        await asyncio.to_thread(ec2.start, node.instance_id)
+    held.cleaned_at.clear()
+    await asyncio.to_thread(ec2.start, node.instance_id)
+    await node.wait_until(lambda one: one.state is NodeState.UP and one.boots == 2)
+    with pytest.raises(PreconditionFailed):
+        await asyncio.to_thread(client.reservation, "cr-2")
+
+
+async def test_a_node_whose_start_finds_no_capacity_waits_and_is_healed_when_there_is_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Lab(LabOptions(folder=tmp_path / "lab", nodes=2, spares=0, boot_s=1.0)) as lab:
+        for name, value in lab.environment().items():
+            monkeypatch.setenv(name, value)
+        node = lab.nodes["node-2"]
+        ids = [one.instance_id for one in lab.nodes.values()]
+        lab.endpoint.reservations.add(LabReservation("cr-1", total=4), *ids)
+        await run(*command("init", "--yes", "--json"))
+        client = await connect()
+        handle = client.get_workflow_handle(names.incident_id("lab", node.instance_id), result_type=IncidentReport)
+        await lab.inject("node-2", Fault(xid=79, cure=Cure.POWER_CYCLE.value))
+        lab.endpoint.fail_next("StartInstances", "InsufficientInstanceCapacity", times=3)
+        async with part(tmp_path / "worker.log", "worker"):
+            await run(*command("report", "node-2", "--xid", "79", "--json"))
+            report = await handle.result()
+        assert (report.outcome, report.fate) == ("resolved", "back in service")
+        assert any("InsufficientInstanceCapacity" in line for line in report.story)
+        assert any("targeted reservation cr-1: 4 slots, 1 free" in line for line in report.story)
+        counts = {
+            name: lab.endpoint.count(name, node.instance_id) for name in ("RebootInstances", "StopInstances", "StartInstances")
+        }
+        assert counts == {"RebootInstances": 1, "StopInstances": 1, "StartInstances": 1}
