@@ -100,13 +100,13 @@ class Wiring:
         return Ec2Boto3(self._settings.aws, credentials_of(self._settings, self._role))
 
     @cached_property
-    @cached_property
     def capacity(self) -> CapacityClient:
         """The Capacity Reservations that instances run in."""
         from activities.clients.capacity_boto3 import CapacityBoto3
 
         return CapacityBoto3(self._settings.aws, credentials_of(self._settings, self._role))
 
+    @cached_property
     def healers(self) -> Healers:
         """Who else repairs nodes: Auto Scaling groups, and those of Kubernetes where there is one."""
         from activities.clients.asg_boto3 import AsgBoto3
@@ -418,10 +418,10 @@ class Wiring:
         drains, replacer = self.kubernetes is not None, self._replacer
         look_ups.append(BriefingActivities(self.inventory, self.memory, self.healers, drains, replacer))
         look_ups.append(HealerActivities(self.healers))
+        look_ups.append(CapacityActivities(self.ec2, self.capacity, self.memory, settings.effects))
         look_ups.append(ParityActivities(self.parity, self.inventory, self.memory))
         reconcile = ReconcileActivities(self.ec2, self.inventory, marks, self.memory, self._job_adapter)
         giving_up = GivingUpActivities(replacer, self.ec2, settings.effects)
-        look_ups.append(CapacityActivities(self.ec2, self.capacity, self.memory, settings.effects))
         burn_in = BurnInActivities(self._launcher, self._gate, settings.burn_in)
         holders: dict[str, list[object]] = {
             names.QUEUE_WORKFLOWS: [decide, IncidentActivities(self.gateway)],

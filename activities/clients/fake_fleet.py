@@ -119,10 +119,10 @@ class FakeFleet:
         self.ec2 = FakeEc2(self.machines, self._nodes, self.points, self._lock, self._work_ended)
         self.auto_scaling = FakeAutoScaling(self.points, self._lock, lambda instance_id: self.node(instance_id).name)
         self.groups: AutoScalingClient = self.auto_scaling
-        self.inventory = FakeInventory(self.ec2, self._nodes, self.points)
-        self.memory = FakeMemory(self.points)
         self.reservations = FakeCapacity(self.points, self.ec2.running_in)
         self.capacity: CapacityClient = self.reservations
+        self.inventory = FakeInventory(self.ec2, self._nodes, self.points)
+        self.memory = FakeMemory(self.points)
         self.job = FakeJob("train", workers, self.machines, self.points, self._lock, self.quarantined_at_head)
         self.group_runs: dict[str, FakeRun] = {}
         self.group_run_nodes: list[list[str]] = []
@@ -153,9 +153,6 @@ class FakeFleet:
         for instance_id in ids:
             self.ec2.tags[instance_id][names.AWS_TAG_GROUP] = group
 
-    def inject(self, alias: str, fault: FakeFault) -> None:
-        """Put a fault on a machine; a job that runs there stops when the fault kills work."""
-        with self._lock:
     def reserve(self, reservation: Reservation, *aliases: str) -> None:
         """Have these nodes run in a reservation; it is active, and of the fleet's own account unless it says otherwise."""
         account = reservation.account or "111122223333"
@@ -163,6 +160,9 @@ class FakeFleet:
         self.reservations.reservations[made.reservation_id] = made
         self.ec2.reserved |= {self.node(alias).instance_id: made.reservation_id for alias in aliases}
 
+    def inject(self, alias: str, fault: FakeFault) -> None:
+        """Put a fault on a machine; a job that runs there stops when the fault kills work."""
+        with self._lock:
             machine = self.machine(alias)
             machine.inject(fault)
             if not machine.up or fault.xid == 94 or not machine.can_work:
@@ -224,10 +224,10 @@ class FakeFleet:
         parity = FleetParity(self.memory, self.inventory, self.job, self.access_to, probe, self.parity_settings)
         holders: list[object] = [
             Ec2Activities(self.ec2, self.access_to, self.memory, EffectSettings(), self.clock),
+            CapacityActivities(self.ec2, self.capacity, self.memory, EffectSettings(), self.clock),
             NodeActivities(self.access_to, probe, gate, access, BurnInSettings(), self.memory, self.clock, parity),
             EvidenceActivities(self.evidence(probe, folder)),
             ParityActivities(parity, self.inventory, self.memory),
-            CapacityActivities(self.ec2, self.capacity, self.memory, EffectSettings(), self.clock),
             QuarantineActivities(marks),
             JobActivities(self.job, self.inventory, marks, jobs, self.clock),
             BurnInActivities(self, gate, BurnInSettings(), self.clock),

@@ -95,6 +95,11 @@ class PolicySettings(Section):
     boot_deadline_s: float = Field(
         1800.0, description="From a reboot to a node that answers. Source: ParallelCluster gives up at 30 min"
     )
+    rung_deadlines_s: dict[Action, float] = Field(
+        {Action.SOFT_REBOOT: 900.0},
+        description="The same for single rungs, over `boot_deadline_s`. Hotspare default: a reboot from inside that hangs is not "
+        "waited for as long as one by EC2",
+    )
     gone_deadline_s: float = Field(
         900.0,
         description="From a drain that has a node replaced to an instance that is terminated. Hotspare default: clustermgtd of "
