@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
 from activities.clients.aws_session import session_of
+from activities.clients.dynamo_schema import create
+from activities.clients.ec2_boto3 import PATIENT
 from activities.errors import AccessRefused, BadInput, HotspareError, PreconditionFailed, ProviderBusy, Throttled
 from activities.settings import AwsSettings, StoreSettings
 
@@ -40,6 +42,16 @@ def dynamo_client(aws: AwsSettings, store: StoreSettings, role: str, config: Con
         )
 
 
+def create_memory_table(aws: AwsSettings, store: StoreSettings, role: str = "") -> str:
+    """Make the table that the settings name and return its name. Raises BadInput where it is there already."""
+    with mapped(store.table, "make it"):
+        client = dynamo_client(aws, store, role, PATIENT)
+        if store.table in (name for page in client.get_paginator("list_tables").paginate() for name in page["TableNames"]):
+            raise BadInput(f"DynamoDB table {store.table}: it is there already")
+        create(client, store.table)
+    return store.table
+
+
 @contextmanager
 def mapped(table: str, what: str) -> Iterator[None]:
     """Turn DynamoDB's errors into ours."""
@@ -62,7 +74,7 @@ def _explained(table: str, what: str, error: ClientError) -> HotspareError:
     if code in THROTTLES:
         return Throttled(message)
     if code == "ResourceNotFoundException":
-        return BadInput(f"{message}; make it with infra/terraform or: hotspare ledger create-table")
+        return BadInput(f"{message}; make it with infra/terraform or: hotspare ledger --create-table")
     if code in REFUSED:
         return AccessRefused(f"{message}; infra/iam/memory has the policy that each worker role needs (docs/ledger.md)")
     return ProviderBusy(message) if status >= 500 or code in MADE_SOON else BadInput(message)

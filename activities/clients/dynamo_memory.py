@@ -34,7 +34,7 @@ Item = dict[str, Any]
 
 
 class DynamoMemory:
-    """`HostMemory` in a table. It must be there: infra/terraform makes it, or `hotspare ledger create-table`."""
+    """`HostMemory` in a table. It must be there: infra/terraform makes it, or `hotspare ledger --create-table`."""
 
     def __init__(self, aws: AwsSettings, store: StoreSettings, role: str = "", now: Callable[[], float] = time.time) -> None:
         """`role` is the entry of aws.roles whose credentials are used. `now` is Unix time."""

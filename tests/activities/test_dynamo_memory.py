@@ -150,7 +150,7 @@ def test_an_intent_ends_with_its_time_though_dynamodb_takes_it_away_later(dynamo
 
 def test_a_table_that_is_not_there_is_named_with_what_to_do(dynamo: DynamoServer) -> None:
     memory = DynamoMemory(dynamo.aws, StoreSettings(memory="dynamodb", table="nowhere"))
-    with pytest.raises(BadInput, match=r"nowhere.*ledger create-table"):
+    with pytest.raises(BadInput, match=r"nowhere.*ledger --create-table"):
         memory.recall("i-1")
 
 

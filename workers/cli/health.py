@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from dataclasses import dataclass
 
 from activities.errors import HotspareError
+from activities.host_memory import HostMemory
 from activities.inventory import Node
 from activities.names import ROLE_HEAD, ROLE_SPARE, TAG_CLUSTER, TAG_ROLE
 from checks.model import Verdict
@@ -97,9 +99,20 @@ def check_spool(settings: Settings) -> Line:
 
 
 async def check_store(wiring: Wiring) -> Line:
-    """Whether host memory can be read: without it nothing is decided."""
+    """Whether host memory can be read and written: without it nothing is decided, and nothing disruptive is done."""
     try:
-        records = await asyncio.to_thread(wiring.memory.records)
+        hosts, banned = await asyncio.to_thread(_try_store, wiring.memory)
     except HotspareError as error:
-        return Line("host memory", Verdict.CRITICAL, str(error), "mend store.host_memory; see docs/settings.md")
-    return Line("host memory", Verdict.OK, f"{len(records)} hosts remembered")
+        return Line("host memory", Verdict.CRITICAL, str(error), "mend [store] in the settings; see docs/ledger.md")
+    bans = f", {banned} GPUs banned" if banned else ""
+    return Line("host memory", Verdict.OK, f"{hosts} hosts remembered{bans}; it can be written")
+
+
+def _try_store(memory: HostMemory) -> tuple[int, int]:
+    """Count hosts and banned GPUs, and write something that goes at once."""
+    hosts = len(memory.records())
+    banned = sum(1 for gpu in memory.gpus() if gpu.known_bad is not None)
+    token = f"doctor/{uuid.uuid4()}"
+    memory.note_intent(token, "doctor looks whether host memory can be written")
+    memory.withdraw_intent(token)
+    return hosts, banned

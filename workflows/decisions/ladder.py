@@ -104,7 +104,7 @@ def _why_not(rung: Action, facts: Facts, policy: PolicySettings) -> str:
 def _given_up(facts: Facts, policy: PolicySettings) -> str:
     """Say why nothing in place can mend this host: a GPU that is banned, or too many strikes in the time that counts."""
     if facts.examination is not None and facts.examination.known_bad:
-        return f"{facts.examination.known_bad[0]}; nothing in place mends that (to lift it: hotspare ledger clear)"
+        return f"{facts.examination.known_bad[0]}; nothing in place mends that (see hotspare ledger; --clear lifts it)"
     strikes = host_weight(facts.record, facts.now, policy.strike_half_life_days)
     if strikes < policy.strikes_at_most:
         return ""
