@@ -27,6 +27,7 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "list_nodes": (DESCRIBE,),
         "resolve_node": (DESCRIBE,),
         "instance_status": (STATUS,),
+        "await_gone": (DESCRIBE,),
         "reboot_node": (DESCRIBE, REBOOT),
         "soft_reboot_node": (DESCRIBE,),
         "power_cycle_node": (DESCRIBE, STOP, START),
@@ -38,6 +39,7 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "k8s": {},
     "ssh": {
         "quarantine_node": (DESCRIBE, TAG),
+        "drain_for_replacement": (DESCRIBE,),
         "lift_quarantine": (DESCRIBE, UNTAG),
         "collect_evidence": (DESCRIBE, STATUS, CONSOLE),
         "find_traces": (DESCRIBE,),

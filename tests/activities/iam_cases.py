@@ -19,6 +19,7 @@ from activities.clients.tag_inventory import TagInventory
 from activities.ec2 import DisruptNode, InspectInstance, TagNode
 from activities.errors import AccessRefused
 from activities.evidence_bundle import unpack
+from activities.giving_up import AwaitGone, DrainForReplacement
 from activities.healers import ReleaseHealers, StandBack
 from activities.inventory import Inventory, ListNodes, Node, ResolveNode
 from activities.jobs.activities import (
@@ -35,10 +36,11 @@ from activities.jobs.protocol import JobStatus, RestartedBy
 from activities.node import DeepTest
 from activities.node_messages import CollectEvidence
 from activities.parity import CompareFleet
-from activities.quarantine import LiftQuarantine, QuarantineNode
+from activities.quarantine import QUARANTINE_DIR, LiftQuarantine, QuarantineNode
 from activities.reconcile import FindTraces
 from checks.model import Verdict
 from infra.iam.table import FIND_NODES, LEARN_HOST_KEY
+from infra.lab.moto_instances import set_state
 from tests.activities.conftest import attempt
 
 INCIDENT = "incident/c/i-1"
@@ -92,6 +94,10 @@ class Rig:
         fleet.groups = groups
         nobody: Any = None
         self._activities = {activity.__name__: activity for activity in self.fleet.activities(nobody, folder)}
+
+    def terminate(self, name: str) -> None:
+        """Have an instance be terminated, by nobody who needs a permission."""
+        set_state(self.node(name).instance_id, "terminated")
 
     def node(self, name: str) -> Node:
         """The inventory entry as a workflow has it: looked up before, by whoever may."""
@@ -154,6 +160,18 @@ def release_healers(rig: Rig) -> None:
 def quarantine_node(rig: Rig) -> None:
     ask = QuarantineNode(node=rig.node("node-1"), incident=INCIDENT, reason="XID 79")
     assert rig.run("quarantine_node", ask).owner == INCIDENT
+
+
+def drain_for_replacement(rig: Rig) -> None:
+    """Drained by a fake, which asks nothing of EC2: the node goes, and the next look finds it gone."""
+    rig.fleet.machines["head"].files[f"{QUARANTINE_DIR}/node-2"] = INCIDENT
+    ask = DrainForReplacement(node=rig.node("node-2"), incident=INCIDENT, evidence="s3://evidence/a-bundle.tar.gz")
+    assert "drained" in rig.run("drain_for_replacement", ask).said
+
+
+def await_gone(rig: Rig) -> None:
+    rig.terminate("node-2")
+    rig.run("await_gone", AwaitGone(node=rig.node("node-2"), deadline_s=60.0))
 
 
 def lift_quarantine(rig: Rig) -> None:
@@ -257,6 +275,8 @@ CASES: dict[str, Callable[[Rig], None]] = {
             stand_back,
             release_healers,
             quarantine_node,
+            drain_for_replacement,
+            await_gone,
             lift_quarantine,
             collect_evidence,
             find_traces,
