@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from temporalio.exceptions import ApplicationError
 
+from activities.clients.fake_fleet import FakeFleet
 from activities.errors import CapabilityMissing
+from activities.jobs.activities import AwaitController, JobActivities
 from activities.jobs.kubernetes_kueue import KUEUE_QUEUE
 from activities.kubernetes import JOB_SET, KUEUE_WORKLOAD, POD
+from activities.quarantine import QuarantineMarks
+from activities.settings import JobSettings
+from tests.activities.conftest import attempt
 from tests.activities.kubernetes_job_world import TRAIN, Jobs
 from tests.activities.kubernetes_world import NAMESPACE
 
@@ -61,3 +67,18 @@ def test_a_job_that_kueue_or_another_has_without_a_label_is_not_suspended_either
     with pytest.raises(CapabilityMissing, match="belongs to AppWrapper wrap"):
         jobs.adapter.hold(TRAIN, "why")
     assert "suspend" not in jobs.top()["spec"]
+
+
+def test_a_wait_for_a_job_that_kueue_does_not_admit_ends_with_what_kueue_says(jobs: Jobs) -> None:
+    jobs.api.patch(JOB_SET, "train", {"metadata": {"labels": {KUEUE_QUEUE: "gpus"}}}, NAMESPACE)
+    for name in jobs.world.pods():
+        jobs.api.delete(POD, name, NAMESPACE, grace_s=0)
+    jobs.kueue_says(Evicted=("True", "NodeFailures", "node n2 failed"), QuotaReserved=("False", "Pending", "insufficient quota"))
+    activities = JobActivities(
+        jobs.adapter, jobs.inventory, QuarantineMarks(FakeFleet().ec2, jobs.marks), JobSettings(), jobs.clock
+    )
+    with pytest.raises(ApplicationError) as raised:
+        attempt(1).run(activities.await_controller, AwaitController(job=TRAIN, beyond_step=100, deadline_s=60))
+    assert raised.value.type == "DeadlinePassed"
+    assert "it is STOPPED at step None; it waits: Kueue: Workload jobset-train was evicted" in raised.value.message
+    assert "insufficient quota" in raised.value.message
