@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from activities.capacity import Reservation, Slot
 from checks.model import Action, Verdict
-from tests.decisions.situations import ACTING, opinion, out
+from tests.decisions.situations import ACTING, NOW, opinion, out
 from workflows.decisions.facts import Facts, Spare, StepKind
 from workflows.decisions.policy import next_step
 from workflows.decisions.settings import Mode, PolicySettings
@@ -83,3 +85,21 @@ def test_a_node_that_can_be_mended_or_has_been_is_not_drained() -> None:
     mended = {"disrupted": True, "retest": Verdict.OK, "burn_in": Verdict.OK}
     assert next_step(given_up(**mended), ACTING).kind is StepKind.BACK_IN_SERVICE
     assert next_step(given_up(**mended, back_in_service=True), ACTING).kind is StepKind.CLOSE
+
+
+def test_what_capacity_it_runs_in_is_seen_anew_before_the_slot_is_given_up() -> None:
+    long_ago = NOW - timedelta(seconds=ACTING.slot_age_s + 1)
+    assert next_step(given_up(slot=None, slot_at=None), ACTING).kind is StepKind.LOOK_AT_SLOT
+    assert next_step(given_up(slot_at=long_ago), ACTING).kind is StepKind.LOOK_AT_SLOT
+
+
+def test_the_last_usable_slot_of_a_reservation_is_not_given_up_and_an_open_one_is_a_persons_to_risk() -> None:
+    held = Reservation(reservation_id="cr-1", state="active", match="targeted", total=4, available=0)
+    kept = next_step(given_up(slot=Slot(reservation=held, usable_elsewhere=0)), ACTING)
+    assert kept.kind is StepKind.RETIRE
+    assert any("last usable slot of cr-1" in line for line in kept.because)
+    assert next_step(given_up(slot=Slot(reservation=held, usable_elsewhere=3)), ACTING).kind is StepKind.REPLACE_BY_DRAIN
+    risky = {"slot": Slot(reservation=held.model_copy(update={"match": "open"}), usable_elsewhere=3)}
+    asked = next_step(given_up(**risky), ACTING)
+    assert (asked.kind, asked.rung) == (StepKind.ASK_PERSON, Action.REPLACE_NODE)
+    assert next_step(given_up(**risky, approved=[Action.REPLACE_NODE]), ACTING).kind is StepKind.REPLACE_BY_DRAIN

@@ -67,10 +67,13 @@ def job_end(facts: Facts) -> str:
 
 def look_at_slot(rung: Action, facts: Facts, policy: PolicySettings) -> Step | None:
     """See what capacity the node has before a rung that gives its slot up; what was seen long ago is seen anew."""
-    if rung not in GIVES_UP_SLOT:
+    return see_slot(rung.value, facts, policy) if rung in GIVES_UP_SLOT else None
+
+
+def see_slot(what: str, facts: Facts, policy: PolicySettings) -> Step | None:
+    """See what capacity the node has before its slot is given up by whatever this is."""
+    seen_at = facts.slot_at if facts.slot is not None else None
+    if seen_at is not None and facts.now - seen_at <= timedelta(seconds=policy.slot_age_s):
         return None
-    if facts.slot is not None and facts.slot_at is not None:
-        if facts.now - facts.slot_at <= timedelta(seconds=policy.slot_age_s):
-            return None
-    said = f"{rung.value} gives the slot of {facts.node.name} up: see first what capacity it runs in"
+    said = f"{what} gives the slot of {facts.node.name} up: see first what capacity it runs in"
     return Step(kind=StepKind.LOOK_AT_SLOT, because=[said])

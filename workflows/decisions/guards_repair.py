@@ -29,7 +29,12 @@ def resume_first(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | N
     because = (
         "a job waits: swap in a spare first, repair afterwards" if in_place else "nothing in place can mend this fault: replace"
     )
-    return Step(kind=StepKind.REPLACE, because=[because, *rungs.refused], deadline_s=policy.replace_deadline_s)
+    return Step(
+        kind=StepKind.REPLACE,
+        because=[because, *rungs.refused],
+        deadline_s=policy.replace_deadline_s,
+        waits=in_place is None,
+    )
 
 
 def prove_the_spare(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
@@ -195,10 +200,10 @@ def cannot_mend(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | No
     if facts.job and not facts.job_answered:
         why = facts.spare_reason or "no rung of the ladder is left"
         return Step(kind=StepKind.GIVE_UP_NODE, because=[f"nothing comes in place of {facts.node.name}: {why}", *rungs.refused])
-    return Step(
-        kind=StepKind.RETIRE,
-        because=["nothing that can be done from here mends it", *rungs.refused, *filter(None, [why_not_drained(facts, rungs)])],
-    )
+    because = ["nothing that can be done from here mends it", *rungs.refused]
+    if kept := why_not_drained(facts, policy, rungs):
+        because.append(kept)
+    return Step(kind=StepKind.RETIRE, because=because)
 
 
 def close(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
