@@ -164,6 +164,7 @@ def quarantine_node(rig: Rig) -> None:
 
 def drain_for_replacement(rig: Rig) -> None:
     """Drained by a fake, which asks nothing of EC2: the node goes, and the next look finds it gone."""
+    rig.job.hold("train", "a test")
     rig.fleet.machines["head"].files[f"{QUARANTINE_DIR}/node-2"] = INCIDENT
     ask = DrainForReplacement(node=rig.node("node-2"), incident=INCIDENT, evidence="s3://evidence/a-bundle.tar.gz")
     assert "drained" in rig.run("drain_for_replacement", ask).said
