@@ -231,7 +231,8 @@ class IncidentActivities:
 
     @activity.defn
     async def survey_holders(self, request: SurveyHolders) -> OpenHolders:
-        """Find which of the nodes' incidents and replacements are open, by describing each fixed id."""
-        ids = [id_of(request.cluster, node) for node in request.instance_ids for id_of in (names.incident_id, names.replace_id)]
+        """Find which of the nodes' incidents, replacements and tests in the pool are open, by describing each fixed id."""
+        fixed = (names.incident_id, names.replace_id, names.qualify_id)
+        ids = [id_of(request.cluster, node) for node in request.instance_ids for id_of in fixed]
         with as_application_error():
             return OpenHolders(workflow_ids=await self._gateway.open_among(ids))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Protocol
 
 from temporalio import activity
 
 from activities.errors import as_application_error
+from activities.host_records import SpareRecord
 from activities.message import Message
 
 
@@ -70,16 +72,18 @@ class ResolveNode(Message):
 
 
 class ListNodes(Message):
-    """Ask for the nodes of a cluster; empty `roles` means all but the head node."""
+    """Ask for the nodes of a cluster; empty `roles` means all but the head node. `spares`: what is known of the spares too."""
 
     cluster: str
     roles: list[str] = []
+    spares: bool = False
 
 
 class Nodes(Message):
-    """The answer to `ListNodes`."""
+    """The answer to `ListNodes`. `spares` is what host memory has of the spares, where that was asked for and could be read."""
 
     nodes: list[Node] = []
+    spares: list[SpareRecord] = []
 
 
 class Inventory(Protocol):
@@ -100,8 +104,10 @@ class Inventory(Protocol):
 class InventoryActivities:
     """Look-ups by workflows."""
 
-    def __init__(self, inventory: Inventory) -> None:
+    def __init__(self, inventory: Inventory, known: Callable[[Sequence[Node]], list[SpareRecord]] | None = None) -> None:
+        """`known` tells what is remembered of the spares among nodes."""
         self._inventory = inventory
+        self._known = known
 
     @activity.defn
     def resolve_node(self, request: ResolveNode) -> Node:
@@ -115,4 +121,5 @@ class InventoryActivities:
         with as_application_error():
             nodes = self._inventory.list(request.cluster)
         wanted = request.roles or ["worker", "spare"]
-        return Nodes(nodes=[node for node in nodes if node.role in wanted])
+        known = self._known(nodes) if request.spares and self._known else []
+        return Nodes(nodes=[node for node in nodes if node.role in wanted], spares=known)

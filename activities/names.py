@@ -65,6 +65,7 @@ WORKFLOW_REMEDIATE_NODE = "RemediateNode"
 WORKFLOW_RECOVER_JOB = "RecoverJob"
 WORKFLOW_BURN_IN = "BurnIn"
 WORKFLOW_REPLACE_NODE = "ReplaceNode"
+WORKFLOW_QUALIFY_SPARE = "QualifySpare"
 WORKFLOW_CLUSTER = "Cluster"
 WORKFLOW_SWEEP = "Sweep"
 WORKFLOW_STORM = "Storm"
@@ -99,6 +100,11 @@ def burn_in_id(cluster: str, key: str) -> str:
 def replace_id(cluster: str, replaced_instance_id: str) -> str:
     """Workflow id of the replacement of a node."""
     return f"replace/{cluster}/{replaced_instance_id}"
+
+
+def qualify_id(cluster: str, instance_id: str) -> str:
+    """Workflow id of the test of a spare that waits in the pool."""
+    return f"qualify/{cluster}/{instance_id}"
 
 
 def cluster_id(cluster: str) -> str:

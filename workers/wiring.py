@@ -49,6 +49,7 @@ from activities.parity import FleetParity, ParityActivities
 from activities.probing import ChecksArchive, Probe
 from activities.quarantine import HeadFileMarks, LauncherMarks, QuarantineActivities, QuarantineMarks
 from activities.reconcile import ReconcileActivities
+from activities.spare_records import SpareActivities, records_of
 from activities.stood_back import StoodBack
 from checks.archive import build_archive
 from workers.connection import TemporalAway
@@ -410,11 +411,13 @@ class Wiring:
             settings.name,
             attributes=attributes,
             sweep=settings.sweep,
+            spares=settings.spares,
             ui_url=settings.temporal.ui_url,
         )
         ec2 = Ec2Activities(self.ec2, self.access_to, self.memory, settings.effects)
         jobs = JobActivities(self._job_adapter, self.inventory, marks, settings.job)
-        look_ups = [InventoryActivities(self.inventory), HostMemoryActivities(self.memory)]
+        look_ups = [InventoryActivities(self.inventory, lambda nodes: records_of(self.memory, nodes))]
+        look_ups += [HostMemoryActivities(self.memory), SpareActivities(self.memory)]
         drains, replacer = self.kubernetes is not None, self._replacer
         look_ups.append(BriefingActivities(self.inventory, self.memory, self.healers, drains, replacer))
         look_ups.append(HealerActivities(self.healers))

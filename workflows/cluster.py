@@ -170,7 +170,13 @@ class Cluster:
             await self._see_fleet()
         judged = await decided(
             DecideActivities.judge_asks,
-            Desk(state=self._state, asks=asks, spares=self._fleet.spares, now_iso=workflow.now().isoformat()),
+            Desk(
+                state=self._state,
+                asks=asks,
+                spares=self._fleet.spares,
+                known=self._fleet.known,
+                now_iso=workflow.now().isoformat(),
+            ),
             f"judge {len(asks)} asks, {len(self._state.queue)} queued",
         )
         self._book_judgement(judged)

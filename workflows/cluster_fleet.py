@@ -8,6 +8,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from activities import names
+    from activities.host_records import SpareRecord
     from activities.inventory import InventoryActivities, ListNodes, Node
     from workflows import options
     from workflows.cluster_messages import FleetView
@@ -22,6 +23,7 @@ class Fleet:
 
     def __init__(self) -> None:
         self.spares: list[Node] = []
+        self.known: list[SpareRecord] = []
         self.nodes: list[Node] = []
         self.everybody: list[str] = []
         self.leased: set[str] = set()
@@ -36,11 +38,12 @@ class Fleet:
         """Look at the inventory. Raises ActivityError when it cannot be read."""
         seen = await workflow.execute_activity_method(
             InventoryActivities.list_nodes,
-            ListNodes(cluster=cluster),
+            ListNodes(cluster=cluster, spares=True),
             summary="the fleet and its spares",
             **options.LOOK_UP,
         )
         self.spares = [node for node in seen.nodes if node.role == names.ROLE_SPARE]
+        self.known = seen.spares
         self.nodes = seen.nodes
         self.everybody = [node.instance_id for node in seen.nodes]
         self.leased = {node.instance_id for node in seen.nodes if node.lease}

@@ -29,7 +29,8 @@ class Ask(Message):
     `accused`: the burn-in of a held job failed on this node. Taking it out is part of that job's recovery. `impact` is how many
     GPUs wait for this ask: who waits with more goes first. `asked_at` is when Cluster first saw it, `waits_for` why
     it is queued. `uptime_s` tells a fault that came with the boot. `since` is when the asker first had to wait for the same: what
-    is asked for anew keeps its place, and is no new fault. `partners` is how many nodes an ask for partners wants at most.
+    is asked for anew keeps its place, and is no new fault. `partners` is how many nodes an ask for partners wants at most,
+    `only` the one that it wants. `waits`: an ask for a spare waits for one that may come back, since there is nothing else to do.
     """
 
     request_id: str
@@ -53,6 +54,8 @@ class Ask(Message):
     uptime_s: float | None = None
     since: datetime | None = None
     partners: int = 0
+    only: str = ""
+    waits: bool = False
 
 
 class Alone(StrEnum):

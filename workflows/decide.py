@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from temporalio import activity, workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
+from activities.host_records import SpareRecord
 from activities.inventory import Node
 from activities.message import Message
 from workflows import options
@@ -19,6 +20,9 @@ from workflows.decisions.facts import Facts, Step
 from workflows.decisions.orphans import LeftBehind, OrphanPlan, plan_orphans
 from workflows.decisions.policy import next_step
 from workflows.decisions.settings import ClusterSettings, PolicySettings, SweepSettings
+from workflows.decisions.spares_settings import SpareSettings
+from workflows.decisions.spares_standing import standing_of
+from workflows.decisions.spares_tests import PoolSeen, SpareTests, plan_spare_tests
 from workflows.decisions.storm_plan import StormFacts, StormPlan, plan_storm
 
 Question = TypeVar("Question", bound=Message)
@@ -30,11 +34,12 @@ class CannotDecide(RuntimeError):
 
 
 class Desk(Message):
-    """What Cluster judges in one go: the batch of asks in order, its books, and the spares that were seen free."""
+    """What Cluster judges in one go: the batch of asks in order, its books, the spares as seen, and what is known of them."""
 
     state: ClusterState
     asks: list[Ask]
     spares: list[Node]
+    known: list[SpareRecord] = []
     now_iso: str
 
 
@@ -65,6 +70,7 @@ class DecideActivities:
         *,
         attributes: bool = True,
         sweep: SweepSettings | None = None,
+        spares: SpareSettings | None = None,
         ui_url: str = "",
     ) -> None:
         self._policy = policy
@@ -72,6 +78,7 @@ class DecideActivities:
         self._cluster = cluster
         self._attributes = attributes
         self._sweep = sweep or SweepSettings()
+        self._spares = spares or SpareSettings()
         self._ui_url = ui_url
 
     @activity.defn
@@ -92,7 +99,9 @@ class DecideActivities:
     @activity.defn
     def judge_asks(self, desk: Desk) -> Judgement:
         """Judge what was asked of Cluster."""
-        return judge_asks(desk.state, desk.asks, desk.spares, self._limits, desk.now_iso, self._cluster)
+        now = datetime.fromisoformat(desk.now_iso)
+        standings = {one.instance_id: standing_of(one, self._spares, now) for one in desk.known}
+        return judge_asks(desk.state, desk.asks, desk.spares, self._limits, desk.now_iso, self._cluster, standings)
 
     @activity.defn
     def plan_burn_in(self, facts: BurnInFacts) -> BurnInNext:
@@ -108,6 +117,11 @@ class DecideActivities:
     def plan_orphans(self, left: LeftBehind) -> OrphanPlan:
         """Choose what is done about what was left behind."""
         return plan_orphans(left, self._policy)
+
+    @activity.defn
+    def plan_spare_tests(self, seen: PoolSeen) -> SpareTests:
+        """Choose which spares are tested now."""
+        return plan_spare_tests(seen, self._spares, self._policy)
 
     @activity.defn
     def plan_sweep(self) -> SweepPlan:

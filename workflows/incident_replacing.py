@@ -22,6 +22,10 @@ with workflow.unsafe.imports_passed_through():
     from workflows.post import post
 
 
+WAITED = 0.5
+"""Share of the time for a replacement in which a spare is waited for. Hotspare default: one that comes late is still tested."""
+
+
 async def replace(incident: Incident, step: Step) -> None:
     """Get a spare in place of the node, and give it to the job."""
     if not await may_disrupt(incident, "the replacement"):
@@ -57,6 +61,8 @@ async def _replacement(incident: Incident, step: Step) -> Replacement:
         reason=step.because[0],
         unwanted=incident.unwanted_spares,
         supplies=bool(incident.known.job_controller),
+        impact=incident.known.gpus_waiting,
+        wait_s=step.deadline_s * WAITED if step.waits else 0.0,
     )
     replace_id = names.replace_id(incident.cluster, incident.node.instance_id)
     await _earlier_replacement_ends(incident, step)

@@ -12,7 +12,11 @@ from checks.model import Verdict
 
 
 class StartReplacement(Message):
-    """Input of ReplaceNode. By hand only `node` is needed. `supplies`: the job's controller starts ranks on what it is given."""
+    """Input of ReplaceNode. By hand only `node` is needed. `supplies`: the job's controller starts ranks on what it is given.
+
+    `impact` is how many GPUs wait: who waits with more gets a spare first. `wait_s`: how long one that may come
+    back to the pool is waited for, where nothing else can be done meanwhile.
+    """
 
     node: str
     cluster: str = ""
@@ -21,6 +25,8 @@ class StartReplacement(Message):
     reason: str = "asked for by hand"
     unwanted: list[str] = []
     supplies: bool = False
+    impact: int = 0
+    wait_s: float = 0.0
 
 
 class Replacement(Message):
@@ -30,6 +36,22 @@ class Replacement(Message):
     spare: Node | None = None
     ready: bool = False
     reason: str = ""
+
+
+class StartQualification(Message):
+    """Input of QualifySpare. By hand only `node` is needed."""
+
+    node: str
+    cluster: str = ""
+    reason: str = "asked for by hand"
+
+
+class Qualification(Message):
+    """Result of QualifySpare."""
+
+    spare: str
+    verdict: Verdict
+    because: list[str] = []
 
 
 class StartBurnIn(Message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workflows.burn_in import BurnIn
 from workflows.cluster import Cluster
+from workflows.qualify_spare import QualifySpare
 from workflows.reconcile import Reconcile
 from workflows.recover_job import RecoverJob
 from workflows.remediate_node import RemediateNode
@@ -11,4 +12,4 @@ from workflows.replace_node import ReplaceNode
 from workflows.storm import Storm
 from workflows.sweep import Sweep
 
-WORKFLOWS: list[type] = [RemediateNode, RecoverJob, BurnIn, ReplaceNode, Cluster, Storm, Sweep, Reconcile]
+WORKFLOWS: list[type] = [RemediateNode, RecoverJob, BurnIn, ReplaceNode, QualifySpare, Cluster, Storm, Sweep, Reconcile]

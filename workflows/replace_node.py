@@ -6,6 +6,7 @@ Retiring or returning the node that was replaced is not its business: that stays
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
@@ -115,11 +116,12 @@ class ReplaceNode:
         return Replacement(replaced=replaced.instance_id, reason="; ".join(reasons))
 
     async def _leave(self, ask: Ask) -> Answer:
-        """Ask for a spare; one that is lent to a burn-in is waited for."""
+        """Ask for a spare; one that is lent is waited for, and one that may come back where nothing else can be done."""
         answer = await self._talk.ask(ask)
         if answer.queued:
             self._view.tell("waiting", answer.reason)
-            answer = await self._talk.stand_in_queue(ask, options.CLUSTER_QUEUE, lambda: False)
+            patience = timedelta(seconds=self._start.wait_s) if ask.waits else options.CLUSTER_QUEUE
+            answer = await self._talk.stand_in_queue(ask, patience, lambda: False)
         if answer.queued:
             await self._talk.withdraw(ask)
         return answer
@@ -152,6 +154,8 @@ class ReplaceNode:
             spine=replaced.spine,
             instance_type=replaced.instance_type,
             unwanted=unwanted,
+            impact=self._start.impact,
+            waits=self._start.wait_s > 0,
         )
 
     async def _test(self, replaced: Node, spare: Node) -> DeepTestResult:

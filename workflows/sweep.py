@@ -18,10 +18,14 @@ with workflow.unsafe.imports_passed_through():
     from workflows.failures import cause_of
     from workflows.fleet_parity import compare_configurations
     from workflows.messages import StartSweep
+    from workflows.spare_tests import begin_spare_tests
 
 
 class SweepReport(Message):
-    """What a sweep saw. `differing`: nodes that are not set up right; `undecided`: where the peers themselves are at odds."""
+    """What a sweep saw. `differing`: nodes that are not set up right; `undecided`: where the peers themselves are at odds.
+
+    `testing` are the spares whose test it began.
+    """
 
     looked_at: int = 0
     healthy: int = 0
@@ -30,6 +34,7 @@ class SweepReport(Message):
     left_alone: list[str] = []
     differing: list[str] = []
     undecided: list[str] = []
+    testing: list[str] = []
 
 
 @workflow.defn
@@ -48,7 +53,7 @@ class Sweep:
             DecideActivities.plan_sweep, start_to_close_timeout=options.DECIDE_TIMEOUT, summary="how many at once"
         )
         seen = await workflow.execute_activity_method(
-            InventoryActivities.list_nodes, ListNodes(cluster=cluster), summary="every node", **options.LOOK_UP
+            InventoryActivities.list_nodes, ListNodes(cluster=cluster, spares=True), summary="every node", **options.LOOK_UP
         )
         report = SweepReport(left_alone=[node.name for node in seen.nodes if node.quarantine])
         serving = [node for node in seen.nodes if not node.quarantine and node.state == "running"]
@@ -66,12 +71,15 @@ class Sweep:
             return report
         well = [node for node, result in zip(serving, results, strict=True) if result == "healthy"]
         found = await compare_configurations(cluster, well, self._misconfigured, known.ui_url)
-        return report.model_copy(
+        report = report.model_copy(
             update={
                 "differing": [f"{one.node_name}: {'; '.join(one.differences)}" for one in found.differing],
                 "undecided": found.undecided,
             }
         )
+        if not workflow.patched("spares"):
+            return report
+        return report.model_copy(update={"testing": await begin_spare_tests(cluster, seen, well)})
 
     async def _look(self, cluster: str, node: Node, room: asyncio.Semaphore) -> str:
         async with room:

@@ -62,6 +62,7 @@ from activities.settings import (
     StoreSettings,
 )
 from activities.stood_back import StoodBack
+from activities.spare_records import SpareActivities, records_of
 
 GROUP_BUSBW_GBS = 470.0
 """In-place bus bandwidth of healthy p5.48xlarge nodes together at 16 GiB. Source: OCI troubleshooting page, 471."""
@@ -233,7 +234,8 @@ class FakeFleet:
             BurnInActivities(self, gate, BurnInSettings(), self.clock),
             HostMemoryActivities(self.memory),
             NotifyActivities(self),
-            InventoryActivities(self.inventory),
+            InventoryActivities(self.inventory, lambda nodes: records_of(self.memory, nodes)),
+            SpareActivities(self.memory),
             BriefingActivities(self.inventory, self.memory, healers, self.drains, self),
             GivingUpActivities(self, self.ec2, EffectSettings(), self.clock),
             DrainActivities(self),

@@ -5,7 +5,7 @@ Limits stop new disruption only. What gives capacity back is never judged, just 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from activities.inventory import Node
@@ -14,7 +14,8 @@ from activities.names import storm_id
 from workflows.cluster_messages import Alone, Answer, Ask, AskKind, ClusterState, Grant, OpenStorm, RepairEnd, SeenFault
 from workflows.decisions import breaker, room
 from workflows.decisions.settings import ClusterSettings
-from workflows.decisions.spares import OF_THE_POOL, SpareChoice, choose_partners, choose_spare, taken_by
+from workflows.decisions.spares import OF_THE_POOL, Pool, SpareChoice, choose_partners, choose_spare, taken_by
+from workflows.decisions.spares_standing import Standing
 from workflows.decisions.storms import OFTEN_SHARED, storm_among, worth_remembering
 
 WORDS_LIMIT = 160
@@ -33,10 +34,19 @@ class Judgement(Message):
 
 
 def judge_asks(
-    state: ClusterState, asks: list[Ask], spares: list[Node], limits: ClusterSettings, now_iso: str, cluster: str = ""
+    state: ClusterState,
+    asks: list[Ask],
+    spares: list[Node],
+    limits: ClusterSettings,
+    now_iso: str,
+    cluster: str = "",
+    standings: Mapping[str, Standing] | None = None,
 ) -> Judgement:
-    """Judge what waits and what is new, the greatest impact first. Asking again with the same id gets the same grant."""
-    book = _Book(state, spares, limits, datetime.fromisoformat(now_iso), cluster)
+    """Judge what waits and what is new, the greatest impact first. Asking again with the same id gets the same grant.
+
+    `standings` says how the spares stand, by instance id.
+    """
+    book = _Book(state, Pool(spares, standings or {}), limits, datetime.fromisoformat(now_iso), cluster)
     book.count_repairs(state.ended)
     queued = {ask.request_id for ask in state.queue}
     repeats = [ask for ask in asks if ask.request_id in queued]
@@ -53,9 +63,10 @@ def judge_asks(
 
 
 class _Book:
-    def __init__(self, state: ClusterState, spares: list[Node], limits: ClusterSettings, now: datetime, cluster: str) -> None:
+    def __init__(self, state: ClusterState, pool: Pool, limits: ClusterSettings, now: datetime, cluster: str) -> None:
         self._old = state
-        self._spares = spares
+        self._pool = pool
+        self._spares = pool.spares
         self._limits = limits
         self._now = now
         self._cluster = cluster
@@ -220,25 +231,32 @@ class _Book:
         )
 
     def _choose(self, ask: Ask) -> SpareChoice:
-        return choose_spare(ask, self._spares, taken_by(self._grants.values()))
+        return choose_spare(ask, self._pool, taken_by(self._grants.values()))
 
     def _lease(self, ask: Ask, *, new: bool) -> None:
         choice = self._choose(ask)
         if choice.spare is not None:
             self._grant(ask, choice.reason, choice.spare)
-        elif not choice.soon:
-            self._refuse(ask, choice.reason)
-        else:
+        elif choice.soon or (ask.waits and (choice.later or self._others_out(ask))):
             self._have_wait(ask, choice.reason, new=new)
+        else:
+            self._refuse(ask, choice.reason)
+
+    def _others_out(self, ask: Ask) -> bool:
+        """Whether another node is out that may come to the pool once it is repaired."""
+        return any(one.kind is AskKind.NODE_OUT and one.instance_id != ask.instance_id for one in self._grants.values())
 
     def _lend(self, ask: Ask, *, new: bool) -> None:
-        choice = choose_partners(ask, self._spares, taken_by(self._grants.values()))
+        if ask.only and any(waiting.kind is AskKind.SPARE for waiting in self._queue):
+            self._refuse(ask, "a node waits for a spare")
+            return
+        choice = choose_partners(ask, self._pool, taken_by(self._grants.values()))
         if choice.partners:
             self._grant(ask, choice.reason, partners=choice.partners)
-        elif not choice.soon:
-            self._refuse(ask, choice.reason)
-        else:
+        elif choice.soon and not ask.only:
             self._have_wait(ask, choice.reason, new=new)
+        else:
+            self._refuse(ask, choice.reason)
 
     def _refuse(self, ask: Ask, why: str) -> None:
         self._answer(ask, Answer(request_id=ask.request_id, kind=ask.kind, granted=False, reason=why))

@@ -168,7 +168,7 @@ class StepKind(StrEnum):
 class Step(Message):
     """The next step and why. `rung` goes with DISRUPT and ASK_PERSON, `outcome` with CLOSE, `deadline_s` with a wait.
 
-    `pause_s` is how long is waited before a step that tries again.
+    `pause_s` is how long is waited before a step that tries again. `waits` goes with REPLACE: nothing else can be done meanwhile.
     """
 
     kind: StepKind
@@ -179,4 +179,5 @@ class Step(Message):
     settling_s: float = 0.0
     pause_s: float = 0.0
     page: str = ""
+    waits: bool = False
     policy_hash: str = ""

@@ -50,6 +50,25 @@ class SpareSettings(Section):
         description="Nodes that one event takes out, mean; 1: failures are independent. Source: fitted to InfiniteHBD-Trace, "
         "8 bad nodes on the 99th day of 100 at a mean of 1.30 (400 servers, without stress tests)",
     )
+    qualified_h: float = Field(
+        48.0,
+        gt=0,
+        description="A spare counts for so many hours after it passed. Hotspare default: two rounds of tests may fail to run",
+    )
+    test_every_h: float = Field(
+        20.0,
+        gt=0,
+        description="Hours between tests of an idle spare. Hotspare default: daily; others test idle nodes hourly (CoreWeave)",
+    )
+    tests_at_once: int = Field(
+        1, ge=0, description="Spares tested at once; 0: none is tested. Hotspare default: the others stay free meanwhile"
+    )
+    probation_h: float = Field(
+        168.0,
+        ge=0,
+        description="Hours after a repair in which other spares are taken first. Source: InfiniteHBD-Trace, 20 % of repaired "
+        "servers fail again within 7 days",
+    )
     faults_needed: int = Field(
         10, ge=1, description="Faults seen here before the observed rate is used. Hotspare default: below it is off by a third"
     )

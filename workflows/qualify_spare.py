@@ -1,0 +1,148 @@
+"""QualifySpare: one spare tested while it waits, so that a failed node finds one that is known to be well.
+
+The spare is lent by Cluster for the time of the test: nobody leases it meanwhile, and who wants it waits for the end. It stays
+in the pool throughout.
+"""
+
+from __future__ import annotations
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError
+
+with workflow.unsafe.imports_passed_through():
+    from activities import names
+    from activities.host_records import SpareTest
+    from activities.incidents import IncidentActivities, OpenIncident
+    from activities.inventory import InventoryActivities, Node, ResolveNode
+    from activities.node import DeepTest, DeepTestResult, NodeActivities, Report
+    from activities.spare_records import NoteSpareTest, SpareActivities
+    from checks.model import Verdict
+    from workflows import options
+    from workflows.cluster_messages import Answer, Ask, AskKind, SayHolding
+    from workflows.cluster_talk import ClusterTalk
+    from workflows.decide import bearings
+    from workflows.failures import cause_of
+    from workflows.messages import Qualification, StartQualification
+    from workflows.operator_view import Line, OperatorView
+    from workflows.tokens import Tokens
+
+NOT_ITS_FAULT = frozenset({"", "could_not_run", "configuration", "same_host"})
+"""Causes of a failed test that no load test found: the spare's own incident sees what they are by looking."""
+
+KEPT_REASONS = 5
+"""Reasons of a test that are remembered. Hotspare default: what an operator reads."""
+
+
+@workflow.defn
+class QualifySpare:
+    """Borrow, test, note, give back."""
+
+    @workflow.init
+    def __init__(self, start: StartQualification) -> None:
+        self._start = start
+        self._tokens = Tokens()
+        self._talk = ClusterTalk(self._tokens)
+        self._view = OperatorView()
+
+    @workflow.run
+    async def run(self, start: StartQualification) -> Qualification:
+        """Test one spare of the pool, and write down how it ended. One that fails gets an incident of its own."""
+        known = await bearings()
+        cluster = start.cluster or known.cluster
+        self._view.attributes_on = known.attributes
+        self._talk.serve(cluster)
+        spare = await self._identify(cluster)
+        self._view.attributes(Cluster=cluster, Node=spare.name, Phase="testing")
+        try:
+            lent = await self._talk.ask(self._ask(spare))
+            if not lent.granted:
+                return self._left_alone(spare, lent.reason)
+            result = await self._test(spare)
+            await self._note(spare, result)
+            if result.verdict is Verdict.CRITICAL:
+                await self._report(cluster, spare, result)
+        finally:
+            await self._talk.withdraw_all()
+            await self._talk.give_back(AskKind.PARTNER)
+        self._view.attributes(Phase="closed", Outcome=result.verdict.value)
+        return Qualification(spare=spare.name, verdict=result.verdict, because=result.because[:KEPT_REASONS])
+
+    async def _identify(self, cluster: str) -> Node:
+        node = await workflow.execute_activity_method(
+            InventoryActivities.resolve_node,
+            ResolveNode(cluster=cluster, alias=self._start.node),
+            summary=f"who is {self._start.node}",
+            **options.LOOK_UP,
+        )
+        right_id = names.qualify_id(cluster, node.instance_id)
+        if workflow.info().workflow_id != right_id:
+            message = f"the test of {node.name} has the id {right_id}: start it under that id, so that there is one at a time"
+            raise ApplicationError(message, type="BadInput", non_retryable=True)
+        return node
+
+    def _ask(self, spare: Node) -> Ask:
+        return Ask(
+            request_id=self._tokens.next(),
+            asker=workflow.info().workflow_id,
+            kind=AskKind.PARTNER,
+            instance_id=spare.instance_id,
+            node_name=spare.name,
+            zone=spare.zone,
+            spine=spare.spine,
+            partners=1,
+            only=spare.instance_id,
+        )
+
+    def _left_alone(self, spare: Node, why: str) -> Qualification:
+        self._view.tell("not tested", why)
+        self._view.attributes(Phase="closed", Outcome="not tested")
+        return Qualification(spare=spare.name, verdict=Verdict.UNKNOWN, because=[f"not tested: {why}"])
+
+    async def _test(self, spare: Node) -> DeepTestResult:
+        """The deep test, with the fleet's set-up as the measure. What cannot run is UNKNOWN."""
+        self._view.tell("testing", self._start.reason)
+        test = DeepTest(node=spare, run_id=self._tokens.next_name(), joins=True)
+        try:
+            result = await workflow.execute_activity_method(
+                NodeActivities.deep_test, test, summary=f"test {spare.name} while it waits", **options.WATCH
+            )
+        except ActivityError as error:
+            result = DeepTestResult(verdict=Verdict.UNKNOWN, cause="could_not_run", because=[cause_of(error)])
+        self._view.tell("tested", f"{result.verdict.value}: {'; '.join(result.because)}")
+        return result
+
+    async def _note(self, spare: Node, result: DeepTestResult) -> None:
+        test = SpareTest(at=workflow.now(), verdict=result.verdict, because=result.because[:KEPT_REASONS], boot_id=result.boot_id)
+        await workflow.execute_activity_method(
+            SpareActivities.note_spare_test,
+            NoteSpareTest(instance_id=spare.instance_id, test=test),
+            summary=f"remember: {spare.name} {result.verdict.value}",
+            **options.LOOK_UP,
+        )
+
+    async def _report(self, cluster: str, spare: Node, result: DeepTestResult) -> None:
+        report = Report(
+            source=workflow.info().workflow_id,
+            key=self._tokens.next(),
+            what=f"{spare.name} failed its test in the pool: {'; '.join(result.because)}"[:300],
+            burn_in_failed=result.cause not in NOT_ITS_FAULT,
+            seen_at=workflow.now(),
+        )
+        await workflow.execute_activity_method(
+            IncidentActivities.open_incident,
+            OpenIncident(cluster=cluster, instance_id=spare.instance_id, report=report),
+            summary=f"incident for {spare.name}, which failed its test",
+            **options.MESSENGER,
+        )
+
+    @workflow.signal(description="Cluster answers an ask")
+    def cluster_answer(self, answer: Answer) -> None:
+        self._talk.take(answer)
+
+    @workflow.signal(description="A recovering Cluster asks what is held")
+    async def say_holding(self, asked: SayHolding) -> None:
+        await self._talk.say_holding()
+
+    @workflow.query(description="The story so far")
+    def story(self) -> list[Line]:
+        return self._view.lines
