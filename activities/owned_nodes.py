@@ -33,19 +33,21 @@ class OwnedNodes:
 
     kind = "owner"
 
-    def __init__(self, nodes: NodeObjects) -> None:
+    def __init__(self, nodes: NodeObjects, *, hyperpod_by_label: bool = True) -> None:
+        """`hyperpod_by_label` is False where HyperPod itself is asked (`activities.hyperpod`)."""
         self._nodes = nodes
+        self._left = () if hyperpod_by_label else (HYPERPOD,)
 
     def found(self, node: Node) -> list[Healer]:
         """Return who owns the node, by its labels."""
         item = self._nodes.seen(node)
-        return [owner for owner in [owner_of(item)] if owner] if item else []
+        return [owner for owner in [owner_of(item)] if owner and owner not in self._left] if item else []
 
     def stand_back(self, node: Node, incident: str) -> str:
         """Refuse, with the reason."""
         item = self._nodes.fresh(node)
         owner = owner_of(item) if item else None
-        if owner is None:
+        if owner is None or owner in self._left:
             return ""
         raise CapabilityMissing(f"{node.name}: {owner.owns}; Hotspare observes it and resumes jobs without it")
 

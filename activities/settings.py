@@ -35,6 +35,13 @@ class AwsSettings(Section):
 
     region: str = Field("", description="AWS region; empty: from the environment or the AWS configuration file")
     endpoint_url: str = Field("", description="Endpoint for closed networks; empty: the AWS default")
+    provider: Literal["ec2", "hyperpod"] = Field(
+        "ec2", description="Whose instances the nodes are: EC2's of this account, or those of a SageMaker HyperPod cluster"
+    )
+    hyperpod_cluster: str = Field("", description="For hyperpod: name or ARN of the cluster")
+    hyperpod_groups: dict[str, Literal["worker", "spare", "head"]] = Field(
+        {}, description='For hyperpod: role of the nodes of an instance group, such as {controller = "head"}; others are workers'
+    )
     roles: dict[CredentialRole, AwsRole] = Field(
         {},
         description='Own credentials of single roles, such as ssh = {role_arn = "arn:aws:iam::111122223333:role/hotspare-ssh"}. '

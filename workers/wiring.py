@@ -31,6 +31,7 @@ from activities.evidence_store import EvidenceStore
 from activities.giving_up import GivingUpActivities, NoReplacer, Replacer
 from activities.healers import HealerActivities, Healers
 from activities.host_memory import HostMemory, HostMemoryActivities
+from activities.hyperpod import HyperPodHealers, HyperPodReplacer
 from activities.incidents import IncidentActivities, WorkflowGateway
 from activities.inventory import Inventory, InventoryActivities
 from activities.jobs.activities import JobActivities
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from boto3.session import Session
 
     from activities.clients.host_key_trust import HostKeyTrust
+    from activities.clients.hyperpod_boto3 import HyperPodBoto3
     from activities.kubernetes_nodes import KubernetesNodes
     from activities.settings import AwsSettings
     from activities.slurm import Slurm
@@ -95,10 +97,21 @@ class Wiring:
 
     @cached_property
     def ec2(self) -> Ec2Client:
-        """EC2 of the configured region."""
+        """EC2 of the configured region, or HyperPod in its place."""
+        if self.hyperpod is not None:
+            return self.hyperpod
         from activities.clients.ec2_boto3 import Ec2Boto3
 
         return Ec2Boto3(self._settings.aws, credentials_of(self._settings, self._role))
+
+    @cached_property
+    def hyperpod(self) -> HyperPodBoto3 | None:
+        """SageMaker HyperPod, where the nodes are its instances."""
+        if self._settings.aws.provider != "hyperpod":
+            return None
+        from activities.clients.hyperpod_boto3 import HyperPodBoto3
+
+        return HyperPodBoto3(self._settings.aws, credentials_of(self._settings, self._role))
 
     @cached_property
     def capacity(self) -> CapacityClient:
@@ -114,15 +127,18 @@ class Wiring:
 
         settings, role, record = self._settings, credentials_of(self._settings, self._role), StoodBack(self.ec2)
         groups = AutoScalingHealers(AsgBoto3(settings.aws, role), self.ec2)
-        if self.kubernetes is None:
-            return AllHealers([groups], record)
+        nodes = NodeObjects(self.kubernetes) if self.kubernetes is not None else None
+        hyperpod: list[KindOfHealers] = [HyperPodHealers(self.hyperpod, nodes)] if self.hyperpod is not None else []
+        if self.kubernetes is None or nodes is None:
+            return AllHealers(hyperpod or [groups], record)
         from activities.clients.eks_boto3 import EksBoto3
 
-        nodes, cluster = NodeObjects(self.kubernetes), settings.kubernetes.eks_cluster
+        cluster = settings.kubernetes.eks_cluster
         eks = EksBoto3(settings.aws, role)
         may_pause = settings.healers.pause_node_group_repair
         kinds: list[KindOfHealers] = [
-            OwnedNodes(nodes),
+            OwnedNodes(nodes, hyperpod_by_label=not hyperpod),
+            *hyperpod,
             NvSentinelHealers(self.kubernetes, nodes, record),
             KarpenterHealers(self.kubernetes, nodes, record, settings.healers),
             EksRepairHealers(eks, self.ec2, nodes, cluster, may_pause=may_pause),
@@ -332,7 +348,9 @@ class Wiring:
 
     @property
     def _replacer(self) -> Replacer:
-        """Whoever replaces nodes that are drained: clustermgtd of ParallelCluster, else nobody."""
+        """Whoever replaces nodes that are given up: HyperPod, clustermgtd of ParallelCluster, else nobody."""
+        if self.hyperpod is not None:
+            return HyperPodReplacer(self.hyperpod, self.ec2)
         marks = self._launcher_marks
         if self._settings.job.adapter != "slurm" or self._settings.slurm.flavour != "parallelcluster" or marks is None:
             return NoReplacer()

@@ -64,6 +64,16 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
 A bucket for evidence bundles needs more of role ssh: docs/evidence.md.
 """
 
+_ON_HYPERPOD = ("DescribeCluster", "DescribeClusterNode", "ListClusterNodes", "ListTags")
+HYPERPOD: dict[str, tuple[str, ...]] = {
+    "aws": (*_ON_HYPERPOD, "AddTags", "DeleteTags", "BatchRebootClusterNodes", "BatchReplaceClusterNodes"),
+    "ssh": (*_ON_HYPERPOD, "AddTags", "DeleteTags"),
+    "watcher": _ON_HYPERPOD,
+    "intake": _ON_HYPERPOD,
+    "observe": _ON_HYPERPOD,
+}
+"""Role -> actions of SageMaker in place of those of EC2, where aws.provider is "hyperpod"; on the one cluster, by its ARN."""
+
 WITHOUT_AWS = {
     "aws": ("close_host_incident", "differences_told", "load_freezes", "save_freezes"),
     "ssh": ("await_boot", "examine", "reset_gpu", "take_back_node"),

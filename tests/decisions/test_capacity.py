@@ -21,7 +21,7 @@ LIMIT = timedelta(seconds=ACTING.slot_back_p90_s + ACTING.block_end_margin_s)
 def stops(slot: Slot | None = None, age_s: float = 0.0, **changes: object) -> Facts:
     """A node whose next rung is the stop and start."""
     start: dict[str, object] = {"taken": REBOOTED, "slot": slot, "slot_at": NOW - timedelta(seconds=age_s) if slot else None}
-    return out(**{**start, **changes})
+    return out(**{**start, **changes})  # type: ignore[arg-type]
 
 
 def held(**changes: object) -> Slot:
