@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import tomlkit
 
 from activities.inventory import Node
 from activities.jobs.slurm import SlurmJobs
@@ -78,9 +79,11 @@ async def slurm_lab(
     async with Lab(LabOptions(folder=folder / "lab", orchestrator="slurm", **quick)) as lab:
         for name, value in lab.environment().items():
             monkeypatch.setenv(name, value)
-        settings = load_settings()
-        slurm = settings.slurm.model_copy(update={"flavour": flavour})
-        wiring = Wiring(settings.model_copy(update={"slurm": slurm}))
+        file = lab.folder / "hotspare.toml"
+        document: Any = tomlkit.parse(file.read_text())
+        document["slurm"]["flavour"] = flavour
+        file.write_text(tomlkit.dumps(document))
+        wiring = Wiring(load_settings())
         try:
             await lab.job.start()
             yield SlurmLab(lab, wiring)

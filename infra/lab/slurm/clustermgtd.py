@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import boto3
@@ -28,12 +29,16 @@ LOOP_S = 0.3
 
 
 class ClusterManager:
-    """Replaces unhealthy nodes until it is closed. `replaced` has the Slurm name of each; `passes` counts looks at all nodes."""
+    """Replaces unhealthy nodes until it is closed. `replaced` has the Slurm name of each; `passes` counts looks at all nodes.
+
+    `before` is called with the Slurm name of a node that is about to be replaced.
+    """
 
     def __init__(self, lab: Lab, cluster: SlurmCluster) -> None:
         self._lab, self._cluster = lab, cluster
         self.replaced: list[str] = []
         self.passes = 0
+        self.before: Callable[[str], None] = lambda slurm_name: None
         self._changes = Changes()
         self._ec2: Any = boto3.client("ec2", endpoint_url=lab.endpoint.url, region_name=REGION, **_keys())
         self._loop = asyncio.ensure_future(self._run())
@@ -72,6 +77,7 @@ class ClusterManager:
 
     async def _replace(self, name: str) -> None:
         """Terminate the instance of a static node, launch another, and let Slurm know where the node is now."""
+        self.before(name)
         ask = self._cluster.daemons.ask
         reason = "reason=Static node maintenance: unhealthy node is being replaced"
         await ask("scontrol", "update", f"nodename={name}", "state=down", reason)
