@@ -23,7 +23,8 @@ def test_the_manifests_are_written_and_are_kubernetes_objects(tmp_path: Path) ->
 
 
 def test_the_observing_role_changes_nothing_and_no_role_may_do_everything(tmp_path: Path) -> None:
-    objects = [one for file in write_manifests(tmp_path, False) for one in yaml.safe_load_all(file.read_text())]
+    plain = [file for file in write_manifests(tmp_path, False) if file.parent == tmp_path]
+    objects = [one for file in plain for one in yaml.safe_load_all(file.read_text())]
     roles = {one["metadata"]["name"]: one["rules"] for one in objects if one["kind"] == "ClusterRole"}
     assert not {verb for rule in roles["hotspare-observe"] for verb in rule["verbs"]} & CHANGING
     words = {
@@ -41,3 +42,16 @@ def test_a_file_that_somebody_has_changed_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "rbac.yaml").read_text() == "mine"
     write_manifests(tmp_path, True)
     assert (tmp_path / "rbac.yaml").read_text() != "mine"
+
+
+def test_chart_module_policies_and_units_come_with_them(tmp_path: Path) -> None:
+    names = {file.relative_to(tmp_path).as_posix() for file in write_manifests(tmp_path, False)}
+    assert {"helm/hotspare/Chart.yaml", "helm/hotspare/templates/parts.yaml", "helm/hotspare/.helmignore"} <= names
+    assert {"terraform/roles.tf", "iam/aws.json", "systemd/hotspare.service", "systemd/hotspare-worker@.service"} <= names
+    assert not [name for name in names if name.endswith((".py", ".pyc"))]
+
+
+def test_the_chart_has_the_manifests_themselves_inside(tmp_path: Path) -> None:
+    plain = [file for file in write_manifests(tmp_path, False) if file.parent == tmp_path]
+    inside = sorted((tmp_path / "helm" / "hotspare" / "files").iterdir())
+    assert [(file.name, file.read_text()) for file in inside] == [(file.name, file.read_text()) for file in sorted(plain)]

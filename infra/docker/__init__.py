@@ -1,1 +1,0 @@
-"""The recipe of Hotspare's container image; `hotspare manifests DIR` writes it."""
