@@ -9,6 +9,7 @@ import pytest
 
 from tests.demo.endings import BEFORE, good_ending
 from workers.demo.ending import judge
+from workers.demo.following import that_counts
 from workers.demo.job_watch import JobWatch
 from workers.demo.stories import STORIES, Setting, Story, choose
 from workflows.messages import IncidentReport
@@ -113,3 +114,11 @@ def test_the_job_counts_as_training_again_only_past_the_checkpoint_that_it_came_
     for look in looks:
         watch.see(look, float(next(seconds)))
     assert (watch.stopped_at, watch.stopped_s, watch.resumed_from, watch.again_s) == (62, 2.0, 50, 4.0)
+
+
+@pytest.mark.parametrize("later", [None, IncidentReport(outcome="nothing found")])
+def test_a_report_that_comes_late_and_finds_nothing_takes_no_result_away(later: IncidentReport | None) -> None:
+    healed, worse = IncidentReport(outcome="resolved"), IncidentReport(outcome="escalated")
+    assert that_counts(healed, later) is healed
+    assert that_counts(None, later) is later
+    assert that_counts(healed, worse) is worse

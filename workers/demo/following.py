@@ -38,6 +38,18 @@ class _Followed:
     lines: int = 0
     open: bool = False
     report: IncidentReport | None = None
+    earlier: IncidentReport | None = None
+
+    @property
+    def told(self) -> IncidentReport | None:
+        """The node's result so far."""
+        return that_counts(self.earlier, self.report)
+
+
+def that_counts(earlier: IncidentReport | None, latest: IncidentReport | None) -> IncidentReport | None:
+    """Return a node's result. A sweep that was under way may report again what was healed meanwhile; nothing is found then."""
+    idle = latest is None or latest.outcome == "nothing found"
+    return earlier if idle and earlier is not None else latest
 
 
 class Follower:
@@ -61,7 +73,7 @@ class Follower:
     @property
     def reports(self) -> dict[str, IncidentReport]:
         """The results of the incidents that have ended, by node."""
-        return {followed.who: followed.report for followed in self._followed.values() if followed.report is not None}
+        return {followed.who: followed.told for followed in self._followed.values() if followed.told is not None}
 
     @property
     def open(self) -> tuple[str, ...]:
@@ -73,6 +85,7 @@ class Follower:
         if description is None or description.start_time < self._since:
             return []
         if description.run_id != followed.run_id:
+            followed.earlier = followed.told
             followed.run_id, followed.lines, followed.report = description.run_id, 0, None
         followed.open = description.status is WorkflowExecutionStatus.RUNNING
         for child in description.raw_description.pending_children:

@@ -9,8 +9,13 @@ from workers.demo.ending import Ending
 from workers.demo.following import Told
 from workers.demo.stories import Story
 
-LOOKING = frozenset({"reported", "reported again", "diagnosed", "looked again", "waiting", "evidence", "resolved"})
+LOOKING = frozenset(
+    {"reported", "reported again", "diagnosed", "looked again", "waiting", "evidence", "resolved", "nothing found"}
+)
 """Phases of an incident in which nothing is done to the node or the job."""
+
+NOTHING = "none "
+"""Begin of the diagnosis of a node with which nothing is wrong (any more)."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,7 @@ def summary(story: Story, ending: Ending, told: list[Told], since: datetime) -> 
 def _of_node(node: str, ending: Ending, told: list[Told], since: datetime) -> list[Row]:
     report = ending.reports[node]
     diagnoses = [one.line.text for one in told if one.line.phase == "diagnosed"]
+    diagnoses = [text for text in diagnoses if not text.startswith(NOTHING)] or diagnoses
     done = [one for one in told if one.line.phase not in LOOKING]
     rows = [Row(node, ""), Row("  was wrong", diagnoses[-1] if diagnoses else report.fault or "nothing was found")]
     labels = ["  was done", *[""] * len(done)]
