@@ -42,6 +42,7 @@ FATE_IN_SERVICE, FATE_PROBATION, FATE_RETIRED = "back in service", "probation", 
 FATE_REPLACED = "replaced"  # given up: its cluster terminated the instance and launches another
 FATE_WITH_PERSON = "with a person"  # quarantined, and an incident ended without having settled the node's fate
 
+FATE_DRAINED = "drained"  # begins the value of the tag: by whom, and why; a spare that is leased to nobody any more
 QUEUE_WORKFLOWS = PREFIX
 QUEUE_AWS = f"{PREFIX}-aws"
 QUEUE_K8S = f"{PREFIX}-k8s"
@@ -80,6 +81,11 @@ def incident_id(cluster: str, instance_id: str) -> str:
 def is_incident(owner: str) -> bool:
     """Whether the value of a quarantine tag names an incident."""
     return owner.startswith("incident/")
+def is_kept_out(fate: str) -> bool:
+    """Whether the value of a fate tag keeps a spare out of the pool: it is retired, or a person has drained it."""
+    return fate == FATE_RETIRED or fate.startswith(FATE_DRAINED)
+
+
 
 
 def is_replacement(owner: str) -> bool:

@@ -37,7 +37,7 @@ class FleetWiring:
 
     def __init__(self, fleet: FakeFleet, settings: Settings, client: Client | None = None) -> None:
         self.inventory, self.memory, self.access_to = fleet.inventory, fleet.memory, fleet.access_to
-        self.healers = fleet.healers
+        self.healers, self.ec2 = fleet.healers, fleet.ec2
         self.gateway = cast(TemporalGateway, TemporalGateway(client) if client else None)
         methods = fleet.activities(self.gateway, settings.file.parent)
         self.node_activities = next(one.__self__ for one in methods if inspect.ismethod(one) and one.__name__ == "examine")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ async def test_a_spare_that_fails_its_test_has_an_incident_and_is_leased_to_nobo
 
 async def test_a_banned_gpu_keeps_a_spare_out_of_every_lease(tmp_path: Path) -> None:
     async with healing(tmp_path, spares=2) as cluster:
-        fleet, at = cluster.fleet, cluster.fleet.clock.now()
+        fleet, at = cluster.fleet, datetime.now(UTC)
         known = remembered(cluster, "spare-1").model_copy(update={"gpu_serials": ["165123"]})
         fleet.memory.save(known)
         fleet.memory.save_gpu(GpuRecord(serial="165123", marks=[Mark(at=at, bad=True, by="ann", why="XID 64 twice")]))

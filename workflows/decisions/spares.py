@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from activities.inventory import Node
 from activities.message import Message
-from activities.names import FATE_RETIRED, ROLE_SPARE
+from activities.names import ROLE_SPARE, is_kept_out
 from workflows.cluster_messages import Ask, AskKind, Grant
 from workflows.decisions.spares_standing import Rank, Standing
 
@@ -128,8 +128,8 @@ def _why_not(ask: Ask, spare: Node, pool: Pool, leased: list[str]) -> str:
         return QUARANTINED
     if spare.opt_out:
         return f"has opted out: {spare.opt_out}"
-    if spare.fate == FATE_RETIRED:
-        return "retired"
+    if is_kept_out(spare.fate):
+        return spare.fate
     if spare.state != "running":
         return f"EC2 says {spare.state}; spares run warm"
     if ask.instance_type and spare.instance_type and spare.instance_type != ask.instance_type:

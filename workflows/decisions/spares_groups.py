@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 
 from activities.inventory import Node
-from activities.names import FATE_RETIRED, ROLE_SPARE, ROLE_WORKER
+from activities.names import ROLE_SPARE, ROLE_WORKER, is_kept_out
 from workflows.decisions.spares_pool import PoolNeed
 from workflows.decisions.spares_rates import FailureRate
 
@@ -36,7 +36,7 @@ def groups_of(
     within: Place = Place.ZONE,
     survive: Place | None = None,
 ) -> list[PoolNeed]:
-    """Return what each group of working nodes needs spares for. A retired spare counts as none."""
+    """Return what each group of working nodes needs spares for. A spare that is retired or drained counts as none."""
     groups: dict[tuple[str, str], list[Node]] = {}
     for node in nodes:
         if node.role in (ROLE_WORKER, ROLE_SPARE):
@@ -53,7 +53,7 @@ def groups_of(
                 rate=rates(instance_type),
                 survive=size,
                 survive_name=name,
-                spares=sum(1 for node in members if node.role == ROLE_SPARE and node.fate != FATE_RETIRED),
+                spares=sum(1 for node in members if node.role == ROLE_SPARE and not is_kept_out(node.fate)),
                 gpus=max((node.gpus for node in members), default=0),
                 cost_per_hour=costs.get(instance_type),
             )

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from activities.host_records import SpareRecord
 from activities.inventory import Node
 from activities.message import Message
-from activities.names import FATE_RETIRED, ROLE_SPARE
+from activities.names import ROLE_SPARE, is_kept_out
 from workflows.decisions.settings import Mode, PolicySettings
 from workflows.decisions.spares_settings import SpareSettings
 
@@ -76,8 +76,8 @@ def _not_now(node: Node, tested_at: datetime | None, rules: SpareSettings, now: 
         return "an incident has it" if node.quarantine else "leased"
     if node.opt_out:
         return f"has opted out: {node.opt_out}"
-    if node.fate == FATE_RETIRED:
-        return "retired"
+    if is_kept_out(node.fate):
+        return node.fate
     if tested_at is not None and now - tested_at < timedelta(hours=rules.test_every_h):
         return "tested not long ago"
     return ""
