@@ -9,7 +9,7 @@ from activities.errors import BadInput, CapabilityMissing, CommandFailed, Precon
 from activities.inventory import Node
 from activities.jobs.progress import ProgressCommand
 from activities.jobs.protocol import JobState, JobStatus, RestartedBy
-from activities.jobs.slurm_jobs import SlurmJob, newest_first, remember
+from activities.jobs.slurm_jobs import JOB, SlurmJob, newest_first, remember
 from activities.settings import JobSettings, SlurmSettings
 from activities.slurm import NodeNames, Slurm
 
@@ -18,7 +18,7 @@ POLL_S = 0.5
 
 
 class SlurmJobs:
-    """Batch jobs of one Slurm. A job is called by its id, which a requeue keeps.
+    """Batch jobs of one Slurm. Job 7 is called job-7, or 7, here and everywhere in Hotspare; a requeue keeps its id.
 
     Hotspare restarts these jobs itself (`restarted_by`), although Slurm can: it requeues a job when a node dies, never when ranks
     fail, and then onto nodes that nobody tested. Record 0006 in docs/decisions has the reasons.
@@ -51,10 +51,10 @@ class SlurmJobs:
             record = {**found.record, "nodes": self._node_set(found), "held": " ".join(reason.split())[:200]}
             noted = self._note(found, record)
             self._stop(found)
-            self._await_stop(job)
+            self._await_stop(found.id)
             if not noted:
-                self._slurm.change("update", f"jobid={job}", remember(found, record))
-        return self._status(self._without_left_nodes(self._await_stop(job)), self._slurm.names())
+                self._slurm.change("update", f"jobid={found.id}", remember(found, record))
+        return self._status(self._without_left_nodes(self._await_stop(found.id)), self._slurm.names())
 
     def _note(self, found: SlurmJob, record: dict[str, Any]) -> bool:
         """Note a record in the job. False where Slurm takes none: the job has ended, and must wait again first."""
@@ -71,11 +71,11 @@ class SlurmJobs:
         if found.record.get("token") == token and not (found.held and found.restarts == found.record.get("restarts")):
             return
         if not found.held:
-            raise PreconditionFailed(f"job {job} is {found.state}; it is released onto named nodes only where it is held")
+            raise PreconditionFailed(f"job {found.id} is {found.state}; it is released onto named nodes only where it is held")
         names = self._slurm.names()
         wanted = [names.slurm_name(name) for name in nodes]
         if not wanted or len(set(wanted)) != len(wanted):
-            raise BadInput(f"job {job}: a node list names each node once: {nodes}")
+            raise BadInput(f"job {found.id}: a node list names each node once: {nodes}")
         excluded = self._excluded(found, wanted)
         record = {
             "token": token,
@@ -86,16 +86,16 @@ class SlurmJobs:
         size = [] if found.node_count == len(wanted) else [f"NumNodes={len(wanted)}"]
         self._slurm.change(
             "update",
-            f"jobid={job}",
+            f"jobid={found.id}",
             f"ReqNodeList={','.join(wanted)}",
             f"ExcNodeList={','.join(sorted(excluded))}",
             *size,
             remember(found, record),
         )
-        self._slurm.change("release", job)
+        self._slurm.change("release", found.id)
         # A released job may not begin for two minutes after its requeue (slurmctld's own delay); it has waited long enough.
         try:
-            self._slurm.change("update", f"jobid={job}", "StartTime=now")
+            self._slurm.change("update", f"jobid={found.id}", "StartTime=now")
         except CommandFailed as error:
             if "no longer pending" not in str(error):
                 raise
@@ -196,10 +196,10 @@ class SlurmJobs:
 
     def _look(self, job: str) -> SlurmJob:
         for found in self._jobs():
-            if found.id == job:
+            if found.id == job.removeprefix(JOB):
                 return found
         raise PreconditionFailed(
-            f"Slurm has no job {job} any more: an ended job is forgotten after MinJobAge (300 s); submit it again"
+            f"Slurm has no job {job.removeprefix(JOB)} any more: an ended job is forgotten after MinJobAge (300 s); submit it again"
         )
 
     def _node_set(self, job: SlurmJob) -> list[str]:
@@ -214,7 +214,7 @@ class SlurmJobs:
         state = job.job_state
         told = self._progress.of(job.id)
         return JobStatus(
-            job=job.id,
+            job=f"{JOB}{job.id}",
             state=state,
             nodes=nodes,
             ranks_on=None if state is JobState.UNKNOWN else nodes if state is JobState.RUNNING else [],

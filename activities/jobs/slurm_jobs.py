@@ -12,6 +12,9 @@ from activities.jobs.protocol import JobState
 from activities.names import PREFIX
 from activities.slurm import number, words
 
+JOB = "job-"
+"""Before the id in a job's name: a bare number reads as nothing in a story."""
+
 _RANKS = frozenset({"RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"})
 _FAILED = frozenset({"FAILED", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY"})
 """Ends of a job that has not done its work; TIMEOUT, DEADLINE and CANCELLED are somebody's wish."""

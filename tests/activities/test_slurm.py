@@ -37,7 +37,7 @@ def marks(head: Head, flavour: Any = "plain") -> SlurmMarks:
 
 def test_jobs_of_22_05_are_read_with_the_states_that_it_had() -> None:
     jobs = adapter(Head.recorded())
-    running, failed, held = (jobs.status(job) for job in ("3", "4", "5"))
+    running, failed, held = (jobs.status(job) for job in ("3", "job-4", "5"))
     assert (running.state, running.nodes, running.ranks_on) == (JobState.RUNNING, ["node-1", "node-3"], ["node-1", "node-3"])
     assert (failed.state, failed.nodes, failed.ranks_on) == (JobState.STOPPED, ["node-2"], [])
     assert held.state is JobState.HELD
@@ -48,9 +48,9 @@ def test_the_job_on_a_node_is_the_one_that_runs_or_waits_for_it_before_one_that_
     jobs = adapter(Head.recorded())
     found = {node.name: jobs.find_on(node) for node in NODES}
     assert {name: status.job if status else None for name, status in found.items()} == {
-        "node-1": "3",
-        "node-2": "5",
-        "node-3": "3",
+        "node-1": "job-3",
+        "node-2": "job-5",
+        "node-3": "job-3",
         "spare-1": None,
     }
 
@@ -83,7 +83,7 @@ def test_a_release_names_every_node_and_leaves_out_the_others() -> None:
         [job_row(job_state=["PENDING", "REQUEUE_HOLD"], nodes="", required_nodes="p5-st-1,p5-st-2", restart_cnt=4)],
         [node_row(at, ["IDLE"]) for at in (1, 2, 3, 4)],
     )
-    adapter(head).resume("7", ["node-1", "spare-1"], "token-9")
+    adapter(head).resume("job-7", ["node-1", "spare-1"], "token-9")
     update, release, now = head.changes
     assert update[:3] == ["scontrol", "update", "jobid=7"]
     assert {"ReqNodeList=p5-st-1,p5-st-4", "ExcNodeList=p5-st-2", "NumNodes=2"} <= set(update)
@@ -126,7 +126,7 @@ def test_a_job_that_waits_is_held_and_one_that_runs_is_requeued_held_with_its_no
             head.jobs = stopped if words[0] == verb else head.jobs
 
         head.on_change = stop
-        assert adapter(head).hold("7", "test").state is JobState.HELD
+        assert adapter(head).hold("job-7", "test").state is JobState.HELD
         assert [change[1] for change in head.changes] == ["update", verb]
 
 

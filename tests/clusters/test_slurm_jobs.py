@@ -73,7 +73,7 @@ async def test_a_released_job_that_a_person_holds_again_is_not_started_by_an_old
     await here.call(adapter.hold, job.name, "test")
     await here.call(adapter.resume, job.name, ["node-1", "node-2", "node-3"], "token-1")
     await job.wait_for_state("RUNNING")
-    await here.scontrol("requeuehold", job.name)
+    await here.scontrol("requeuehold", job.id)
     await job.wait_for_state("HELD")
     await here.call(adapter.resume, job.name, ["node-1", "node-2", "node-3"], "token-1")
     seen = await here.call(adapter.status, job.name)
@@ -81,7 +81,7 @@ async def test_a_released_job_that_a_person_holds_again_is_not_started_by_an_old
 
 
 async def test_a_job_that_cannot_be_requeued_is_not_stopped_and_says_what_mends_it(here: SlurmLab) -> None:
-    await here.scontrol("update", f"jobid={here.job.name}", "Requeue=0")
+    await here.scontrol("update", f"jobid={here.job.id}", "Requeue=0")
     seen = await here.call(here.adapter.status, here.job.name)
     assert any("will not come back by itself" in warning and "Requeue=1" in warning for warning in seen.warnings)
     with pytest.raises(CapabilityMissing, match="Requeue=1"):
@@ -111,6 +111,6 @@ async def test_a_job_whose_node_died_is_stopped_for_good_only_when_slurm_has_giv
 
 
 async def test_a_job_that_its_owner_cancels_meanwhile_is_not_brought_back(here: SlurmLab) -> None:
-    await here.cluster.daemons.ask("scancel", here.job.name)
+    await here.cluster.daemons.ask("scancel", here.job.id)
     with pytest.raises(PreconditionFailed, match="cancelled"):
         await here.call(here.adapter.hold, here.job.name, "test")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import textwrap
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from activities.names import KUBE_TOKEN
-from infra.lab.changes import Changes
 from infra.lab.desk import Reply
 from infra.lab.job import Refused
 from infra.lab.kube.api import MERGE, KubeApi, Object
@@ -20,6 +18,7 @@ from infra.lab.kube.control_plane import ControlPlane
 from infra.lab.kube.kubelet import Kubelet
 from infra.lab.node import LabNode
 from infra.lab.options import LabOptions
+from infra.lab.watched_job import WatchedJob
 
 MANIFESTS = Path(__file__).with_name("jobs")
 NAMESPACE, NAME = "default", "train"
@@ -66,10 +65,11 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
-class KubeJob:
+class KubeJob(WatchedJob):
     """The job `train`. It runs while each pod of its present world has a process; `resumes` are the worlds after the first."""
 
     name = NAME
+    restarted_by = "controller"
 
     def __init__(
         self,
@@ -84,25 +84,14 @@ class KubeJob:
         if options.job_kind not in KINDS:
             raise ValueError(f"no kind of job is called {options.job_kind}; there are {', '.join(KINDS)}")
         self.kind = KINDS[options.job_kind]
-        self.step = self.checkpoint_step = self.lost_steps = 0
-        self.run_token = ""
-        self.resumes: list[dict[str, Any]] = []
-        self.node_names: list[str] = []
-        self._plane, self._api, self._kubelet, self._nodes, self._options = plane, api, kubelet, nodes, options
+        super().__init__(options)
+        self._plane, self._api, self._kubelet, self._nodes = plane, api, kubelet, nodes
         self._events = folder / "events.jsonl"
         folder.mkdir(parents=True, exist_ok=True)
         self._pods: list[str] = []
         self._worlds = 0
-        self._began = (0.0, 0)
         self._held = False
-        self._state = "STOPPED"
-        self._changes = Changes()
         self._tasks: list[asyncio.Task[None]] = []
-
-    @property
-    def state(self) -> str:
-        """RUNNING, STOPPED or HELD."""
-        return self._state
 
     async def start(self) -> None:
         """Make the job and wait until its world has begun. RuntimeError shows its pods when that takes too long."""
@@ -148,8 +137,7 @@ class KubeJob:
                         place += len(line)
                         self._take(json.loads(line))
             running = bool(self._pods) and all(self._runs(uid) for uid in self._pods)
-            self._state = "RUNNING" if running else "HELD" if self._held else "STOPPED"
-            self._changes.notify()
+            self._set_state("RUNNING" if running else "HELD" if self._held else "STOPPED")
             await asyncio.sleep(_LOOK_S)
 
     def _runs(self, uid: str) -> bool:
@@ -159,22 +147,18 @@ class KubeJob:
     def _take(self, event: dict[str, Any]) -> None:
         step = int(event["step"])
         if event["event"] == "start":
-            self._begin(step, event["nodes"], event["pods"])
-        elif event["event"] == "checkpoint":
-            self.checkpoint_step = step
+            self._begin_world(step, event["nodes"], event["pods"])
         else:
-            self.step = step
-            self._began = self._began if self._began[0] else (time.monotonic(), step)
+            self._hear("checkpoint" if event["event"] == "checkpoint" else "step", step)
 
-    def _begin(self, step: int, nodes: list[str], pods: list[str]) -> None:
+    def _begin_world(self, step: int, nodes: list[str], pods: list[str]) -> None:
         names = {node.dns: node.name for node in self._nodes.values()}
         self.node_names = [names.get(node, node) for node in nodes]
         if self._worlds:
-            self.resumes.append({"token": self.run_token, "nodes": list(self.node_names)})
-            self.lost_steps += self.step - step
+            self._count_resume(self.run_token, step)
         self._worlds += 1
-        self._pods, self._began = pods, (0.0, step)
-        self.step = self.checkpoint_step = step
+        self._pods = pods
+        self._begin(step)
 
     async def _look_at_job(self) -> None:
         while True:
@@ -198,47 +182,9 @@ class KubeJob:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def wait_for_step(self, step: int) -> None:
-        """Wait until the job has done a step."""
-        await self._wait_for(lambda: self.step >= step)
-
-    async def wait_for_checkpoint(self, step: int = 1) -> None:
-        """Wait until a checkpoint at `step` or later is complete."""
-        await self._wait_for(lambda: self.checkpoint_step >= step)
-
-    async def wait_for_state(self, state: str) -> None:
-        """Wait until the job is RUNNING, STOPPED or HELD."""
-        await self._wait_for(lambda: self._state == state)
-
-    async def wait_for_resumes(self, count: int) -> None:
-        """Wait until this many worlds have begun after the first."""
-        await self._wait_for(lambda: len(self.resumes) >= count)
-
-    async def _wait_for(self, holds: Callable[[], bool]) -> None:
-        await self._changes.wait_for(holds)
-
-    def seconds_per_step(self) -> float:
-        """Return the measured pace of the present world, or what was asked for while there is none."""
-        since, from_step = self._began
-        done = self.step - from_step
-        measured = (time.monotonic() - since) / done if since and done > 0 and self._state == "RUNNING" else None
-        return round(measured or self._options.step_s, 4)
-
     def status(self) -> dict[str, Any]:
         """Return the job as JSON, with its resumes."""
-        return {
-            "job": self.name,
-            "kind": self._options.job_kind,
-            "state": self._state,
-            "nodes": list(self.node_names),
-            "step": self.step,
-            "checkpoint_step": self.checkpoint_step,
-            "run_token": self.run_token,
-            "restarted_by": "controller",
-            "seconds_per_step": self.seconds_per_step(),
-            "resumes": list(self.resumes),
-            "lost_steps": self.lost_steps,
-        }
+        return super().status() | {"kind": self._options.job_kind}
 
     async def trainctl(self, asker: str, fields: dict[str, Any], reply: Reply) -> int:
         """Answer `trainctl progress` and `status`; the rest is Kubernetes' affair."""
