@@ -6,6 +6,7 @@ locals {
   role_lines = [
     for role, made in aws_iam_role.worker : "${role} = { role_arn = \"${made.arn}\" }" if !var.observe_only || role == "observe"
   ]
+  store_lines = var.host_memory == "sqlite" ? [] : ["", "[store]", "memory = \"dynamodb\"", "table = \"${local.memory_table}\""]
   evidence_lines = var.evidence_bucket == null ? [] : concat(
     ["", "[evidence]", "bucket = \"${var.evidence_bucket}\"", "prefix = \"${var.evidence_prefix}\""],
     var.evidence_kms_key_arn == null ? [] : ["kms_key = \"${var.evidence_kms_key_arn}\""],
@@ -20,6 +21,7 @@ output "settings" {
   value = join("\n", concat(
     ["[cluster]", "name = \"${var.cluster}\"", "", "[aws]", "region = \"${data.aws_region.current.name}\"", "", "[aws.roles]"],
     local.role_lines,
+    local.store_lines,
     local.evidence_lines,
     local.kubernetes_lines,
     [""],
@@ -49,6 +51,16 @@ output "event_queue_url" {
 output "unhandled_queue_url" {
   description = "Queue of messages that could not be handled: look into it when it is not empty."
   value       = aws_sqs_queue.unhandled.url
+}
+
+output "memory_table" {
+  description = "DynamoDB table of host memory; null where it is a file."
+  value       = var.host_memory == "sqlite" ? null : local.memory_table
+}
+
+output "people_policy_arn" {
+  description = "Policy to attach to people who read and correct the ledger; null where host memory is a file."
+  value       = one([for policy in aws_iam_policy.people : policy.arn])
 }
 
 output "security_group_id" {

@@ -58,8 +58,25 @@ variable "hyperpod_cluster_arn" {
   default     = null
 }
 
+variable "host_memory" {
+  description = "Where host memory is (store.memory): dynamodb makes a table; shared uses memory_table, which another cluster's module made; sqlite is a file, for workers on one machine."
+  type        = string
+  default     = "dynamodb"
+
+  validation {
+    condition     = contains(["dynamodb", "shared", "sqlite"], var.host_memory)
+    error_message = "dynamodb, shared or sqlite."
+  }
+}
+
 variable "memory_table" {
-  description = "Make a DynamoDB table for host memory. Without it host memory is a file, and all workers run on one machine."
+  description = "Name of the table (store.table); null: hotspare-CLUSTER-memory."
+  type        = string
+  default     = null
+}
+
+variable "memory_deletion_protection" {
+  description = "Refuse to delete the table, and with it every strike, ban and closed incident."
   type        = bool
   default     = true
 }

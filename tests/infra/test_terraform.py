@@ -15,10 +15,13 @@ from typing import Any
 import pytest
 
 from activities import names
+from activities.clients import dynamo_schema
+from infra.iam import host_memory
 from infra.iam.policies import policy_of
 from infra.iam.table import PERMISSIONS
 from infra.lab.options import REGION
 from tests.activities.iam_endpoint import IamEndpoint, of_cluster, unenforced
+from tests.infra.policy_lint import findings
 from tests.infra.terraform import TREE, Terraform, TerraformFailed, needs_terraform
 from workers.settings import parse_settings
 
@@ -53,6 +56,7 @@ class Aws:
             "auto_scaling_groups": ["gpus"],
             "hyperpod_cluster_arn": f"arn:aws:sagemaker:{REGION}:123456789012:cluster/abc",
             "evidence_bucket": "bundles",
+            "memory_deletion_protection": False,
             "vpc_id": self.vpc,
             "node_security_group_ids": {"nodes": self.nodes},
             "intake_sources": ["10.0.0.0/16"],
@@ -150,6 +154,30 @@ def test_each_worker_role_has_the_policy_of_the_table(aws: Aws, module: Terrafor
         assert policy == of_cluster(policy_of(role), CLUSTER)
 
 
+def test_host_memory_is_the_table_that_hotspare_itself_would_make(aws: Aws, module: Terraform) -> None:
+    client, name = aws.client("dynamodb"), module.outputs()["memory_table"]
+    made, wanted = client.describe_table(TableName=name)["Table"], dynamo_schema.table_definition(name)
+    assert made["KeySchema"] == wanted["KeySchema"]
+    kinds = [{one["AttributeName"]: one["AttributeType"] for one in table["AttributeDefinitions"]} for table in (made, wanted)]
+    assert kinds[0] == kinds[1]
+    (index,), (wished,) = made["GlobalSecondaryIndexes"], wanted["GlobalSecondaryIndexes"]
+    assert {key: index[key] for key in wished} == wished
+    assert made["BillingModeSummary"]["BillingMode"] == wanted["BillingMode"]
+    lifetime = client.describe_time_to_live(TableName=name)["TimeToLiveDescription"]
+    assert (lifetime["TimeToLiveStatus"], lifetime["AttributeName"]) == ("ENABLED", dynamo_schema.EXPIRES_AT)
+    backups = client.describe_continuous_backups(TableName=name)["ContinuousBackupsDescription"]
+    assert backups["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"] == "ENABLED"
+
+
+def test_each_role_has_what_host_memory_asks_of_it(aws: Aws, module: Terraform) -> None:
+    iam, table = aws.client("iam"), module.outputs()["memory_table"]
+    for role in set(host_memory.ROLES) & set(PERMISSIONS):
+        policy = iam.get_role_policy(RoleName=f"hotspare-{CLUSTER}-{role}", PolicyName="host-memory")["PolicyDocument"]
+        assert policy == json.loads(host_memory.text_of(role).replace(host_memory.TABLE, table))
+    people = iam.get_policy_version(PolicyArn=module.outputs()["people_policy_arn"], VersionId="v1")["PolicyVersion"]["Document"]
+    assert people == json.loads(host_memory.text_of("people").replace(host_memory.TABLE, table))
+
+
 def test_whoever_runs_hotspare_may_become_these_roles_and_do_nothing_else(aws: Aws, module: Terraform) -> None:
     iam, name = aws.client("iam"), f"hotspare-{CLUSTER}"
     (policy,) = iam.list_role_policies(RoleName=name)["PolicyNames"]
@@ -160,6 +188,17 @@ def test_whoever_runs_hotspare_may_become_these_roles_and_do_nothing_else(aws: A
     assert trust[0]["Principal"] == {"AWS": module.outputs()["host_role_arn"]}
     profile = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
     assert [role["RoleName"] for role in profile["Roles"]] == [name]
+
+
+def test_the_linter_finds_nothing_in_what_the_roles_may_do(aws: Aws, module: Terraform) -> None:
+    iam = aws.client("iam")
+    judged = 0
+    for role in [one["RoleName"] for one in iam.list_roles()["Roles"]]:
+        for name in iam.list_role_policies(RoleName=role)["PolicyNames"]:
+            document = iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+            assert findings(json.dumps(document)) == [], f"{role}: {name}"
+            judged += 1
+    assert judged > len(PERMISSIONS)
 
 
 def test_events_go_to_the_queue_and_only_those_rules_may_send(aws: Aws, module: Terraform) -> None:
@@ -239,6 +278,7 @@ def test_the_settings_that_it_prints_are_settings_of_hotspare(module: Terraform)
     outputs = module.outputs()
     settings = parse_settings(tomllib.loads(outputs["settings"]), Path("hotspare.toml"))
     assert (settings.name, settings.aws.region, settings.evidence.bucket) == (CLUSTER, REGION, "bundles")
+    assert (settings.store.memory, settings.store.table) == ("dynamodb", outputs["memory_table"])
     assert {role: one.role_arn for role, one in settings.aws.roles.items()} == outputs["role_arns"]
 
 
@@ -254,5 +294,6 @@ def test_nothing_is_left_when_it_is_taken_away(aws: Aws, module: Terraform) -> N
     assert (iam.list_roles()["Roles"], iam.list_instance_profiles()["InstanceProfiles"], groups) == ([], [], [])
     assert aws.client("sqs").list_queues().get("QueueUrls", []) == []
     assert aws.client("events").list_rules()["Rules"] == []
+    assert aws.client("dynamodb").list_tables()["TableNames"] == []
     kept = aws.client("ec2").describe_security_groups()["SecurityGroups"]
     assert {one["GroupName"] for one in kept} == {"default", "nodes"}

@@ -16,7 +16,7 @@ PARTS: tuple[tuple[str, str, str], ...] = (
     ("helm/hotspare", "**/*", "helm/hotspare"),
     ("kubernetes", "*.yaml", "helm/hotspare/files"),  # the chart says nothing anew: it renders these
     ("terraform", "*.tf", "terraform"),
-    ("iam", "*.json", "iam"),
+    ("iam", "**/*.json", "iam"),
     ("systemd", "hotspare*", "systemd"),
 )
 """Folder of the release, which files of it, and where they are written."""

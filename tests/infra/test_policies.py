@@ -1,0 +1,53 @@
+"""The IAM policies that are shipped, judged by a linter that knows every action of AWS; what it lets pass is looked at here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities import names
+from infra.iam.policies import WITHOUT_RESOURCES
+from tests.infra.policy_lint import findings
+
+FOLDER = Path(__file__).parents[2] / "infra" / "iam"
+FILES = {file.relative_to(FOLDER).as_posix(): file for file in sorted(FOLDER.rglob("*.json"))}
+
+
+def statements(file: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(file.read_text())["Statement"]
+    return found
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_linter_finds_nothing(name: str) -> None:
+    assert findings(FILES[name].read_text()) == []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_granted_on_everything_only_looks_and_the_rest_is_the_clusters(name: str) -> None:
+    for statement in statements(FILES[name]):
+        if statement["Effect"] == "Deny":
+            continue
+        resources = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
+        if "*" in resources:
+            assert set(statement["Action"]) <= set(WITHOUT_RESOURCES), statement["Sid"]
+        elif any(resource.rsplit("/", 1)[-1] == "*" and "/index/" not in resource for resource in resources):
+            equals = statement["Condition"]["StringEquals"]
+            assert {f"aws:ResourceTag/{names.TAG_CLUSTER}", f"aws:RequestTag/{names.TAG_CLUSTER}"} & set(equals), statement["Sid"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "issue"),
+    [
+        ({"Action": ["ec2:RebootInstance"]}, "UNKNOWN_ACTION"),
+        ({"Action": ["sqs:SendMessage"]}, "RESOURCE_MISMATCH"),
+        ({"Condition": {"StringEquals": {"autoscaling:ResourceTag/x": "y"}}}, "UNKNOWN_CONDITION_FOR_ACTION"),
+    ],
+)
+def test_the_linter_would_find_a_slip(broken: dict[str, Any], issue: str) -> None:
+    statement = {"Effect": "Allow", "Action": ["ec2:RebootInstances"], "Resource": "arn:*:ec2:*:*:instance/*", **broken}
+    (found,) = findings(json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
+    assert found.startswith(issue)
