@@ -16,8 +16,8 @@ CACHE_S = 10.0
 """Seconds for which a name found in a list of nodes is reused; the Node is read anew. Hotspare default: as inventory.cache_s."""
 
 NAMED_AT_MOST = 16
-"""How many Nodes are read one by one; more are read as one list. Hotspare default: a Node is 10 kB and 5 ms, and the list of a
-cluster with 1,000 of them takes a second (tests/bench/test_kubernetes_cost.py)."""
+"""How many Nodes are read one by one; more are read as one list. Hotspare default: a Node is 11 kB and 5 ms, and the list of a
+cluster with 1,000 of them 11 MB and a second (tests/bench/test_kubernetes_cost.py)."""
 
 CHANGE_TRIES = 5
 """How often a change of a Node is made anew after somebody else has changed it. Hotspare default."""
@@ -41,6 +41,7 @@ class KubernetesNodes:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._names: dict[str, str] = {}
+        self._seen: dict[str, tuple[str, float]] = {}
         self._listed_at = float("-inf")
 
     def find(self, node: Node) -> Object | None:
@@ -80,6 +81,17 @@ class KubernetesNodes:
         found = [self._api.get(NODE, name) for name in sorted(names)]
         return [one for one in found if one is not None]
 
+    def instance_ids(self, names: Collection[str]) -> dict[str, str]:
+        """Return the EC2 instance ids of Nodes, by name; none for one that does not exist or has none. Known for some seconds."""
+        now = self._clock.now()
+        with self._lock:
+            known = {name: self._seen[name][0] for name in names if name in self._seen and now - self._seen[name][1] < CACHE_S}
+        unknown = [name for name in names if name not in known]
+        found = {str(one["metadata"]["name"]): ec2_id(one) for one in self.named(unknown)} if unknown else {}
+        with self._lock:
+            self._seen.update({name: (instance_id, now) for name, instance_id in found.items()})
+        return {name: instance_id for name, instance_id in {**known, **found}.items() if instance_id}
+
     def labelled(self, key: str, value: str) -> list[Object]:
         """Return the Nodes with this label."""
         return self._api.list(NODE, labels=f"{key}={value}")
@@ -104,8 +116,10 @@ class KubernetesNodes:
     def _list(self, *, cached: bool = False) -> Iterable[Object]:
         nodes = self._api.list(NODE, cached=cached)
         with self._lock:
+            now = self._clock.now()
             self._names = {ec2_id(one): str(one["metadata"]["name"]) for one in nodes}
-            self._listed_at = self._clock.now()
+            self._seen = {name: (instance_id, now) for instance_id, name in self._names.items()}
+            self._listed_at = now
         return nodes
 
 

@@ -27,7 +27,7 @@ from activities.jobs.lint import JobShape, budget_warnings, warnings_of
 from activities.jobs.progress import ProgressCommand
 from activities.jobs.protocol import JobState, JobStatus, RestartedBy
 from activities.kubernetes import POD, KubernetesApi, Object, annotations_of
-from activities.kubernetes_nodes import KubernetesNodes, inventory_names, is_ready
+from activities.kubernetes_nodes import KubernetesNodes, is_ready
 from activities.names import KUBE_HELD, KUBE_TOKEN
 from activities.settings import JobSettings, KubernetesSettings
 
@@ -90,9 +90,7 @@ class KubernetesJobs:
         place = queued(self._api, workload, pods)
         had = self._workloads.node_set(workload, pods)
         live = [pod for pod in pods if holds_gpus(pod)]
-        nodes = self._nodes.named({*had, *map(node_of, live)})
-        ready = {node["metadata"]["name"] for node in nodes if is_ready(node)}
-        names = {key: node.name for key, node in inventory_names(nodes, self._inventory).items()}
+        silent, names = self._silent(live), self._inventory_names({*had, *map(node_of, live)})
         now = datetime.now(UTC)
         working = [pod for pod in live if works(pod, self._gpu_resource, now)]
         told, (step, checkpoint) = self._progress.of(workload.id), steps_in(pods, family.top)
@@ -103,7 +101,7 @@ class KubernetesJobs:
         ranks_on = {names.get(node_of(pod), node_of(pod)) for pod in live}
         return JobStatus(
             job=workload.id,
-            state=_state(workload, live, working, ready),
+            state=_state(workload, live, working, silent),
             nodes=sorted(names.get(one, one) for one in had),
             ranks_on=sorted(ranks_on),
             starting_on=sorted(ranks_on - {names.get(node_of(pod), node_of(pod)) for pod in working}),
@@ -119,6 +117,19 @@ class KubernetesJobs:
             waits_for=_why_waiting(pods, working, place),
             warnings=[*warnings_of(shape), *budget_warnings(shape, left, self._restarts_warning)],
         )
+
+    def _silent(self, live: list[Object]) -> set[str]:
+        """Return the Nodes of these pods whose kubelet says nothing.
+
+        Only Nodes of pods that are not ready are read: the node lifecycle controller makes those of a silent Node so.
+        """
+        asked = {node_of(pod) for pod in live if not is_ready(pod)}
+        return asked - {str(node["metadata"]["name"]) for node in self._nodes.named(asked) if is_ready(node)}
+
+    def _inventory_names(self, kubernetes_nodes: set[str]) -> dict[str, str]:
+        known = {node.instance_id: node.name for node in self._inventory.list("")}
+        ids = self._nodes.instance_ids(kubernetes_nodes)
+        return {name: known[instance_id] for name, instance_id in ids.items() if instance_id in known}
 
     def hold(self, job: str, reason: str) -> JobStatus:
         return self._take_over.hold(job, reason)
@@ -136,11 +147,11 @@ class KubernetesJobs:
         self._supply.leave(self._workloads.get(job), node)
 
 
-def _state(workload: Workload, live: list[Object], working: list[Object], ready: Collection[str]) -> JobState:
+def _state(workload: Workload, live: list[Object], working: list[Object], silent: Collection[str]) -> JobState:
     """Nothing is known of a pod on a node whose kubelet is silent, so a job that has one there is not provably stopped."""
-    if any(not is_leaving(pod) and node_of(pod) in ready for pod in working):
+    if any(not is_leaving(pod) and node_of(pod) not in silent for pod in working):
         return JobState.RUNNING
-    if any(node_of(pod) not in ready for pod in live):
+    if any(node_of(pod) in silent for pod in live):
         return JobState.UNKNOWN
     if live:
         return JobState.RUNNING

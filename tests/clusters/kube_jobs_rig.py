@@ -36,8 +36,8 @@ _RUNTIME = Kind("trainer.kubeflow.org/v1alpha1", "trainingruntimes", "TrainingRu
 class Rig:
     """A control plane with a scheduler, kwok, and the controllers that `controllers_for` has started."""
 
-    def __init__(self, folder: Path, *, feature_gates: str = "") -> None:
-        self.plane = Plane(folder, scheduler=True, feature_gates=feature_gates)
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.plane = Plane(folder, scheduler=True, **options)
         self.admin = self.plane.client("admin")
         self._started: set[str] = set()
         self._worlds = 0
@@ -82,24 +82,21 @@ class World:
         self.inventory = ListedNodes(*self.nodes)
         self.kube_nodes = KubernetesNodes(self.client)
         self.marks = KubernetesMarks(self.kube_nodes, self.inventory, GPU)
-        settings = JobSettings(command_deadline_s=60.0)
-        progress = ProgressCommand(_no_head, settings)
-        self.adapter = KubernetesJobs(self.client, self.kube_nodes, self.inventory, progress, KubernetesSettings(), settings)
-        self._pod = {
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 1,
-            "nodeSelector": {"world": prefix},
-            "containers": [{"name": "pytorch", "image": "none", "command": ["train"], "resources": {"limits": {GPU: "8"}}}],
-        }
+        self.adapter = adapter_for(self.client, self.nodes)
+        self._pod = {**_POD, "nodeSelector": {"world": prefix}}
 
     def start(self, **metadata: Any) -> None:
         """Make the job, and wait until every rank runs."""
+        self.create(**metadata)
+        self.until(lambda: self.running_on() == sorted(node.name for node in self.workers), self.seen)
+
+    def create(self, **metadata: Any) -> None:
+        """Make the job."""
         manifest = _MANIFESTS[self.kind.name](self._pod, len(self.workers), self.name)
         runtime = manifest.pop("runtime", None)
         if runtime is not None:
             self.admin.create(_RUNTIME, runtime, NAMESPACE)
         self.admin.create(self.kind, {"metadata": {"name": self.name, **metadata}, "spec": manifest["spec"]}, NAMESPACE)
-        self.until(lambda: self.running_on() == sorted(node.name for node in self.workers), self.seen)
 
     def pods(self) -> list[Object]:
         """The pods of this world."""
@@ -177,6 +174,25 @@ class World:
         for pod in left:
             self.admin.delete(POD, pod["metadata"]["name"], NAMESPACE, grace_s=0)
         return left
+
+
+_POD: Object = {
+    "restartPolicy": "Never",
+    "terminationGracePeriodSeconds": 1,
+    "containers": [{"name": "pytorch", "image": "none", "command": ["train"], "resources": {"limits": {GPU: "8"}}}],
+}
+
+
+def adapter_for(client: KubernetesClient, nodes: list[Node]) -> KubernetesJobs:
+    """The product's adapter over these nodes; no command tells of progress."""
+    settings = JobSettings(command_deadline_s=60.0)
+    progress = ProgressCommand(_no_head, settings)
+    return KubernetesJobs(client, KubernetesNodes(client), ListedNodes(*nodes), progress, KubernetesSettings(), settings)
+
+
+def job_manifest(ranks: int) -> Object:
+    """The spec of a Job of so many ranks, one a node."""
+    return _job(_POD, ranks, "")
 
 
 def _no_head() -> FakeAccess:

@@ -17,17 +17,18 @@ from infra.lab.kube.control_plane import ControlPlane
 T = TypeVar("T")
 WORKER, OBSERVER = "worker", "observer"
 
-PATIENCE_S = 180
+PATIENCE_S = 400
 
 
 class Plane:
     """The control plane, with a user for each of the product's two roles."""
 
-    def __init__(self, folder: Path, *, scheduler: bool = False, feature_gates: str = "") -> None:
+    def __init__(self, folder: Path, *, scheduler: bool = False, **options: Any) -> None:
+        """`options` are those of `ControlPlane`."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.real = ControlPlane(folder, scheduler=scheduler, feature_gates=feature_gates)
+        self.real = ControlPlane(folder, scheduler=scheduler, **options)
         self.real.add_user(WORKER, ["hotspare:k8s"])
         self.real.add_user(OBSERVER, ["hotspare:observe"])
         self.do(self.real.__aenter__())
