@@ -98,17 +98,21 @@ class EksRepairHealers:
         self._may_pause = may_pause
         self._record = StoodBack(ec2)
         self._clock = clock or SystemClock()
-        self._seen: dict[str, tuple[float, bool]] = {}
+        self._seen: dict[str, tuple[float, bool]] = {}  # what was read; a failure is not kept
 
     def found(self, node: Node) -> list[Healer]:
-        """Return the repair of the node's group, unless it is known to be off, and not by us."""
+        """Return the repair of the node's group, unless it is known to be off, and not by us; where it is not read, in doubt."""
         group = self._group_of(node, fresh=False)
         if not group:
             return []
         read_at, minds = self._seen.get(group, (-CACHE_S, True))
+        healer = Healer(kind=KIND, name=f"of node group {group}")
         if not 0 <= self._clock.now() - read_at < CACHE_S:
-            minds = self._minds(node, group)
-        return [Healer(kind=KIND, name=f"of node group {group}")] if minds else []
+            try:
+                minds = self._minds(node, group)
+            except HotspareError as error:  # before a step it is asked again
+                return [healer.model_copy(update={"doubt": f"cannot tell whether node auto repair is on in {group}: {error}"})]
+        return [healer] if minds else []
 
     def stand_back(self, node: Node, incident: str) -> str:
         """Switch the repair of the node's group off, where that is permitted and nobody has yet."""
@@ -193,10 +197,7 @@ class EksRepairHealers:
             self._clock.wait(CHANGE_POLL_S)
 
     def _minds(self, node: Node, group: str) -> bool:
-        try:
-            seen = self._eks.node_group(self._cluster_of(node), group)
-        except HotspareError:
-            return True  # before a step it is asked again, and an error is told then
+        seen = self._eks.node_group(self._cluster_of(node), group)
         minds = seen.repairs or seen.paused
         self._seen[group] = (self._clock.now(), minds)
         return minds

@@ -48,7 +48,7 @@ def _eks(settings: KubernetesSettings, aws: AwsSettings, session: boto3.session.
     region = aws.region or session.region_name
     if not region:
         raise BadInput("aws.region: needed for kubernetes.source = 'eks'")
-    endpoint, certificate = _described(name, region, aws, session)
+    endpoint, certificate = described(name, region, aws, session)
     token = EksToken(session, region, name)
     configuration = Configuration()
     configuration.host = endpoint
@@ -63,7 +63,7 @@ def _eks(settings: KubernetesSettings, aws: AwsSettings, session: boto3.session.
     return api
 
 
-def _described(name: str, region: str, aws: AwsSettings, session: boto3.session.Session) -> tuple[str, bytes]:
+def described(name: str, region: str, aws: AwsSettings, session: boto3.session.Session) -> tuple[str, bytes]:
     """Return address and certificate authority of an EKS cluster."""
     try:
         client = session.client("eks", region_name=region, endpoint_url=aws.endpoint_url or None)
@@ -77,7 +77,7 @@ def _described(name: str, region: str, aws: AwsSettings, session: boto3.session.
         if code == "ResourceNotFoundException":
             raise BadInput(f"{message}; see kubernetes.eks_cluster and aws.region") from error
         if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) in (401, 403) or "AccessDenied" in code:
-            raise AccessRefused(f"{message}; the role needs eks:DescribeCluster (docs/kubernetes.md)") from error
+            raise AccessRefused(f"{message}; the role needs eks:DescribeCluster (infra/iam, docs/kubernetes.md)") from error
         raise ProviderBusy(message) from error
     except BotoCoreError as error:
         raise ProviderBusy(f"EKS: describe cluster {name}: no clear answer: {error}") from error

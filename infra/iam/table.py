@@ -12,17 +12,24 @@ CONSOLE = "ec2:GetConsoleOutput"
 REBOOT, STOP, START = "ec2:RebootInstances", "ec2:StopInstances", "ec2:StartInstances"
 TAG, UNTAG = "ec2:CreateTags", "ec2:DeleteTags"
 MEMBERS, GROUPS = "autoscaling:DescribeAutoScalingInstances", "autoscaling:DescribeAutoScalingGroups"
+RESERVATIONS = "ec2:DescribeCapacityReservations"
 ENTER, EXIT = "autoscaling:EnterStandby", "autoscaling:ExitStandby"
+
+EKS_CLUSTER, NODE_GROUP = "eks:DescribeCluster", "eks:DescribeNodegroup"
+PAUSE_REPAIR = "eks:UpdateNodegroupConfig"
+TAG_GROUP, UNTAG_GROUP = "eks:TagResource", "eks:UntagResource"
 
 LEARN_HOST_KEY = "learn_host_key"
 """Not an activity: what every SSH connection does that meets an unknown host key (access.learn_host_keys)."""
 FIND_NODES = "find_nodes"
 """Not an activity: how watcher and intake know the nodes."""
+REACH_KUBERNETES = "reach_kubernetes"
+"""Not an activity: what every process does once that speaks to Kubernetes with kubernetes.source = "eks"."""
 
 PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "control": {},
     "aws": {
-        "brief": (DESCRIBE,),
+        "brief": (DESCRIBE, NODE_GROUP),
         "compare_fleet": (DESCRIBE,),
         "list_nodes": (DESCRIBE,),
         "resolve_node": (DESCRIBE,),
@@ -31,12 +38,15 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "reboot_node": (DESCRIBE, REBOOT),
         "soft_reboot_node": (DESCRIBE,),
         "power_cycle_node": (DESCRIBE, STOP, START),
+        "look_at_slot": (DESCRIBE, RESERVATIONS),
+        "start_node": (DESCRIBE, START),
         "tag_node": (DESCRIBE, TAG, UNTAG),
-        "stand_back": (DESCRIBE, TAG, MEMBERS, GROUPS, ENTER),
-        "release_healers": (DESCRIBE, UNTAG, MEMBERS, GROUPS, EXIT),
+        "stand_back": (DESCRIBE, TAG, MEMBERS, GROUPS, ENTER, NODE_GROUP, PAUSE_REPAIR, TAG_GROUP),
+        "release_healers": (DESCRIBE, TAG, UNTAG, MEMBERS, GROUPS, EXIT, NODE_GROUP, PAUSE_REPAIR, UNTAG_GROUP),
         LEARN_HOST_KEY: (CONSOLE,),
+        REACH_KUBERNETES: (EKS_CLUSTER,),
     },
-    "k8s": {},
+    "k8s": {REACH_KUBERNETES: (EKS_CLUSTER,)},
     "ssh": {
         "quarantine_node": (DESCRIBE, TAG),
         "drain_for_replacement": (DESCRIBE,),
@@ -53,11 +63,18 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "await_progress": (DESCRIBE,),
         "await_rank": (DESCRIBE,),
         LEARN_HOST_KEY: (CONSOLE,),
+        REACH_KUBERNETES: (EKS_CLUSTER,),
     },
     "notify": {},
     "watcher": {FIND_NODES: (DESCRIBE,), LEARN_HOST_KEY: (CONSOLE,)},
     "intake": {FIND_NODES: (DESCRIBE,)},
-    "observe": {FIND_NODES: (DESCRIBE,), "instance_status": (STATUS,), LEARN_HOST_KEY: (CONSOLE,)},
+    "observe": {
+        FIND_NODES: (DESCRIBE,),
+        "brief": (DESCRIBE, NODE_GROUP),
+        "instance_status": (STATUS,),
+        LEARN_HOST_KEY: (CONSOLE,),
+        REACH_KUBERNETES: (EKS_CLUSTER,),
+    },
 }
 """Role -> activity -> actions. What a role serves and is not named here makes no call to AWS.
 
@@ -80,6 +97,9 @@ WITHOUT_AWS = {
     "ssh": ("await_boot", "examine", "reset_gpu", "take_back_node"),
 }
 """Activities of roles with permissions that ask nothing of AWS, once the host key of the node is known."""
+
+TAGS_OF_GROUPS = (f"{names.TAG_STOOD_BACK}:*", names.TAG_REPAIR_PAUSED)
+"""Keys of the tags that role `aws` writes on managed node groups of EKS and removes from them."""
 
 TAGS_WRITTEN: dict[str, tuple[str, ...]] = {
     "aws": (names.TAG_FATE, names.TAG_LEASE, names.TAG_REPLACES, names.TAG_ROLE, names.TAG_STOOD_BACK),

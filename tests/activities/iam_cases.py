@@ -10,13 +10,20 @@ from urllib.parse import urlsplit
 
 from activities import names
 from activities.burn_in import GroupTest
+from activities.capacity import LookAtSlot, StartNode
 from activities.clients.asg_boto3 import AsgBoto3
+from activities.clients.aws_session import session_of
+from activities.clients.capacity_boto3 import CapacityBoto3
 from activities.clients.ec2_boto3 import Ec2Boto3
+from activities.clients.eks_boto3 import EksBoto3
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_job import FakeJob
+from activities.clients.fake_kubernetes import FakeKubernetes
 from activities.clients.host_key_trust import HostKeyTrust
+from activities.clients.kubernetes_connection import described
 from activities.clients.tag_inventory import TagInventory
 from activities.ec2 import DisruptNode, InspectInstance, TagNode
+from activities.eks_repair import LABEL
 from activities.errors import AccessRefused
 from activities.evidence_bundle import unpack
 from activities.giving_up import AwaitGone, DrainForReplacement
@@ -35,12 +42,15 @@ from activities.jobs.activities import (
 from activities.jobs.protocol import JobStatus, RestartedBy
 from activities.node import DeepTest
 from activities.node_messages import CollectEvidence
+from activities.nvsentinel import REBOOT_NODE
 from activities.parity import CompareFleet
 from activities.quarantine import QUARANTINE_DIR, LiftQuarantine, QuarantineNode
 from activities.reconcile import FindTraces
+from activities.settings import AwsSettings
 from checks.model import Verdict
-from infra.iam.table import FIND_NODES, LEARN_HOST_KEY
+from infra.iam.table import FIND_NODES, LEARN_HOST_KEY, REACH_KUBERNETES
 from infra.lab.moto_instances import set_state
+from infra.lab.options import REGION
 from tests.activities.conftest import attempt
 
 INCIDENT = "incident/c/i-1"
@@ -82,8 +92,9 @@ class HeadJob:
 class Rig:
     """The fleet's activities, over the EC2 client of one role in place of the fleet's own."""
 
-    def __init__(self, ec2: Ec2Boto3, groups: AsgBoto3, cluster: str, folder: Path) -> None:
+    def __init__(self, ec2: Ec2Boto3, groups: AsgBoto3, aws: AwsSettings, cluster: str, folder: Path) -> None:
         self.fleet = FakeFleet(nodes=2, cluster=cluster)
+        self.aws = aws
         self.job = self.fleet.job
         self.ec2 = ec2
         self.cluster = cluster
@@ -91,9 +102,22 @@ class Rig:
         self.seen: dict[str, Node] = {}
         fleet: Any = self.fleet
         fleet.ec2, fleet.inventory, fleet.job = ec2, self.inventory, HeadJob(self.job, self.inventory)
-        fleet.groups = groups
+        fleet.capacity = CapacityBoto3(aws, "ssh")
+        fleet.groups, fleet.eks, fleet.kubernetes = groups, EksBoto3(aws, "ssh"), FakeKubernetes()
+        fleet.kubernetes.missing.add(REBOOT_NODE)
         nobody: Any = None
         self._activities = {activity.__name__: activity for activity in self.fleet.activities(nobody, folder)}
+
+    def put_in_node_groups(self, **groups: str) -> None:
+        """Make Nodes of Kubernetes of these nodes, each in its managed node group."""
+        api: Any = self.fleet.kubernetes
+        for name, group in groups.items():
+            name = name.replace("_", "-")
+            api.add_node(name, self.node(name).instance_id, **{LABEL: group})
+
+    def stop(self, name: str) -> None:
+        """Have an instance be stopped, by nobody who needs a permission."""
+        set_state(self.node(name).instance_id, "stopped")
 
     def terminate(self, name: str) -> None:
         """Have an instance be terminated, by nobody who needs a permission."""
@@ -113,7 +137,11 @@ class Rig:
 
 
 def brief(rig: Rig) -> None:
-    assert rig.run("brief", ResolveNode(cluster=rig.cluster, alias="node-1")).node == rig.node("node-1")
+    rig.put_in_node_groups(node_1="repaired")
+    seen = rig.run("brief", ResolveNode(cluster=rig.cluster, alias="node-1"))
+    assert seen.node == rig.node("node-1")
+    if seen.doubts:  # told, and no reason to know nothing of the node
+        raise AccessRefused(seen.doubts[0])
 
 
 def list_nodes(rig: Rig) -> None:
@@ -141,6 +169,20 @@ def power_cycle_node(rig: Rig) -> None:
     assert rig.run("power_cycle_node", rig.disrupt("node-2", "t/cycle")).made_now
 
 
+def look_at_slot(rig: Rig) -> None:
+    """What may not be read is unknown, and told."""
+    slot = rig.run("look_at_slot", LookAtSlot(cluster=rig.cluster, node=rig.node("node-1")))
+    if slot.unknown:
+        raise AccessRefused(slot.unknown)
+    assert (slot.reservation.reservation_id, slot.usable_elsewhere) == ("cr-1", 2)
+
+
+def start_node(rig: Rig) -> None:
+    rig.stop("node-2")
+    ask = StartNode(node=rig.node("node-2"), token="t/start", quarantined_by=INCIDENT)
+    assert rig.run("start_node", ask).made_now
+
+
 def tag_node(rig: Rig) -> None:
     spare = rig.node("spare-1").instance_id
     lent = {names.TAG_LEASE: "replace/c/i-1", names.TAG_REPLACES: "i-1", names.TAG_ROLE: names.ROLE_WORKER}
@@ -150,10 +192,12 @@ def tag_node(rig: Rig) -> None:
 
 
 def stand_back(rig: Rig) -> None:
+    rig.put_in_node_groups(node_1="repaired")
     assert "in Standby" in rig.run("stand_back", StandBack(node=rig.node("node-1"), incident=INCIDENT)).said
 
 
 def release_healers(rig: Rig) -> None:
+    rig.put_in_node_groups(node_2="paused")
     assert "back in service" in rig.run("release_healers", ReleaseHealers(node=rig.node("node-2"), incident=INCIDENT)).said
 
 
@@ -256,6 +300,12 @@ def learn_host_key(rig: Rig) -> None:
     assert HostKeyTrust(Path("/nonexistent"), read_console).keys_of(rig.node("node-1").instance_id)
 
 
+def reach_kubernetes(rig: Rig) -> None:
+    address, certificate = described("train", REGION, rig.aws, session_of(rig.aws, "ssh"))
+    assert address
+    assert certificate
+
+
 def find_nodes(rig: Rig) -> None:
     assert {node.name for node in rig.inventory.list("")} == {"node-1", "node-2", "spare-1", "head"}
     assert rig.inventory.resolve("", rig.node("node-2").ip).name == "node-2"
@@ -272,6 +322,8 @@ CASES: dict[str, Callable[[Rig], None]] = {
             reboot_node,
             soft_reboot_node,
             power_cycle_node,
+            look_at_slot,
+            start_node,
             tag_node,
             stand_back,
             release_healers,
@@ -296,4 +348,5 @@ CASES: dict[str, Callable[[Rig], None]] = {
     },
     LEARN_HOST_KEY: learn_host_key,
     FIND_NODES: find_nodes,
+    REACH_KUBERNETES: reach_kubernetes,
 }

@@ -7,7 +7,6 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.eks.models import EKSBackend
 from moto.server import ThreadedMotoServer
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
@@ -16,14 +15,14 @@ from activities import names
 from activities.clients.eks_boto3 import EksBoto3
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_kubernetes import FakeKubernetes
-from activities.eks_repair import KIND, LABEL, EksRepairHealers
-from activities.errors import BadInput
+from activities.eks_repair import KIND, LABEL, EksRepairHealers, NodeGroup
+from activities.errors import AccessRefused, BadInput
 from activities.healers import HealerActivities, ReleaseHealers, StandBack
 from activities.kubernetes import NODE
 from activities.kubernetes_healers import NodeObjects
 from activities.settings import AwsSettings
+from tests.activities.eks_groups import REPAIR, let_groups_have_tags, make_cluster, make_group
 
-REPAIR = {"enabled": True, "maxParallelNodesRepairedCount": 1}
 FIRST, SECOND = "incident/lab/i-1", "incident/lab/i-2"
 
 
@@ -63,26 +62,11 @@ class Group:
         return self.fleet.ec2.tags[self.fleet.node(name).instance_id].get(names.TAG_STOOD_BACK, "")
 
 
-def _tag(backend: Any, resource_arn: str, tags: dict[str, str]) -> None:
-    _group_of(backend, resource_arn).tags.update(tags)
-
-
-def _untag(backend: Any, resource_arn: str, tag_keys: Any) -> None:
-    for key in [tag_keys] if isinstance(tag_keys, str) else tag_keys:
-        _group_of(backend, resource_arn).tags.pop(key, None)
-
-
-def _group_of(backend: Any, arn: str) -> Any:
-    return next(group for cluster in backend.clusters.values() for group in cluster.nodegroups.values() if group.arn == arn)
-
-
 @pytest.fixture
 def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
-    # moto tags clusters only, EKS node groups too: API reference of Amazon EKS, TagResource.
-    monkeypatch.setattr(EKSBackend, "tag_resource", _tag)
-    monkeypatch.setattr(EKSBackend, "untag_resource", _untag)
+    let_groups_have_tags(monkeypatch)
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -93,10 +77,8 @@ def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.fixture
 def group(url: str, fleet: FakeFleet) -> Iterator[Group]:
     made = Group(fleet, url)
-    role, network = "arn:aws:iam::123456789012:role/eks", {"subnetIds": ["subnet-1"], "securityGroupIds": ["sg-1"]}
-    made.client.create_cluster(name="train", roleArn=role, resourcesVpcConfig=network)
-    made.client.create_nodegroup(clusterName="train", nodegroupName="gpus", nodeRole=role, subnets=["subnet-1"], tags={"a": "b"})
-    made.client.update_nodegroup_config(clusterName="train", nodegroupName="gpus", nodeRepairConfig=REPAIR)
+    make_cluster(made.client)
+    make_group(made.client, "gpus", {"a": "b"})
     yield made
     made.client.delete_nodegroup(clusterName="train", nodegroupName="gpus")
     made.client.delete_cluster(name="train")
@@ -138,6 +120,19 @@ def test_a_group_whose_repair_is_off_has_no_other_healer_and_stays_off(group: Gr
     assert "is off" in group.stand_back(surroundings, "node-1", FIRST, may_pause=False)
     assert group.release(surroundings, "node-1", FIRST) == ""
     assert (group.seen["nodeRepairConfig"], group.tags) == (off, {})
+
+
+def test_where_the_group_may_not_be_read_it_is_said_and_its_repair_counts_as_on(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(cluster: str, name: str) -> NodeGroup:
+        raise AccessRefused("AccessDeniedException")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(group.eks, "node_group", refuse)
+        [found] = group.healers().found(group.fleet.node("node-1"))
+    assert found.words == "EKS node auto repair of node group gpus"
+    assert found.doubt == "cannot tell whether node auto repair is on in gpus: AccessDeniedException"
 
 
 def test_one_that_comes_while_the_repair_is_switched_on_again_finds_it_off(

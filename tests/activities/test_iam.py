@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities import names
+from activities import eks_repair, names
 from activities.auto_scaling import KIND
 from activities.clients.asg_boto3 import AsgBoto3
 from activities.clients.aws_session import session_of
@@ -19,6 +19,8 @@ from activities.settings import AwsRole, AwsSettings
 from infra.iam.policies import file_of, policy_of, text_of
 from infra.iam.table import PERMISSIONS, WITHOUT_AWS, actions_of
 from infra.lab.options import REGION
+from infra.lab.reservations import LabReservation
+from tests.activities.eks_groups import let_groups_have_tags, make_cluster, make_group
 from tests.activities.iam_cases import CASES, INCIDENT, Rig
 from tests.activities.iam_endpoint import IamEndpoint, enforced, of_cluster, unenforced, without
 from tests.workers.test_wiring import calls
@@ -39,37 +41,50 @@ def endpoint() -> Iterator[IamEndpoint]:
             patch.setenv("AWS_SECRET_ACCESS_KEY", secret)
             patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
             running.role(ROLE)
+            let_groups_have_tags(patch)
             yield running
         running.stop()
 
 
 @pytest.fixture(scope="module")
-def ec2(endpoint: IamEndpoint) -> Ec2Boto3:
-    """The product's client, which assumes the role under test."""
+def aws(endpoint: IamEndpoint) -> AwsSettings:
+    """Where AWS is; "ssh" stands for whichever role is under test."""
     who = AwsRole(role_arn=f"arn:aws:iam::123456789012:role/{ROLE}")
-    return Ec2Boto3(AwsSettings(region=REGION, endpoint_url=endpoint.url, roles={"ssh": who}), "ssh")
+    return AwsSettings(region=REGION, endpoint_url=endpoint.url, roles={"ssh": who})
 
 
 @pytest.fixture(scope="module")
-def groups(endpoint: IamEndpoint) -> AsgBoto3:
+def ec2(aws: AwsSettings) -> Ec2Boto3:
+    """The product's client, which assumes the role under test."""
+    return Ec2Boto3(aws, "ssh")
+
+
+@pytest.fixture(scope="module")
+def groups(aws: AwsSettings) -> AsgBoto3:
     """Auto Scaling as the same role."""
-    who = AwsRole(role_arn=f"arn:aws:iam::123456789012:role/{ROLE}")
-    return AsgBoto3(AwsSettings(region=REGION, endpoint_url=endpoint.url, roles={"ssh": who}), "ssh")
+    return AsgBoto3(aws, "ssh")
 
 
 @pytest.fixture
-def rig(endpoint: IamEndpoint, ec2: Ec2Boto3, groups: AsgBoto3, tmp_path: Path) -> Rig:
-    """A cluster of its own: two workers, the second quarantined by the incident and in Standby for it, a spare, a head node."""
+def rig(endpoint: IamEndpoint, ec2: Ec2Boto3, groups: AsgBoto3, aws: AwsSettings, tmp_path: Path) -> Rig:
+    """A cluster of its own: two workers, a spare, a head node. The second is quarantined by the incident, which has it in Standby
+    and has paused the repair of its managed node group."""
     cluster = "c1"
     with unenforced():
         endpoint.forget_instances()
         for name, role in (("node-1", "worker"), ("node-2", "worker"), ("spare-1", "spare"), ("head", "head")):
             endpoint.launch(name, role, cluster)
         endpoint.group("gpus", ["node-1", "node-2"], cluster, standby="node-2")
-        stood_back = {"Key": names.TAG_STOOD_BACK, "Value": f"{INCIDENT} {KIND}"}
+        endpoint.reservations.add(LabReservation("cr-1", total=4), *endpoint.instances.values())
+        stood_back = {"Key": names.TAG_STOOD_BACK, "Value": f"{INCIDENT} {KIND} + {eks_repair.KIND}"}
         tags = [{"Key": names.TAG_QUARANTINE, "Value": INCIDENT}, stood_back]
         endpoint.ec2.create_tags(Resources=[endpoint.instances["node-2"]], Tags=tags)
-        made = Rig(ec2, groups, cluster, tmp_path)
+        ours = {names.TAG_CLUSTER: cluster}
+        make_cluster(endpoint.eks, ours)
+        make_group(endpoint.eks, "repaired", ours)
+        paused = {f"{names.TAG_STOOD_BACK}:{endpoint.instances['node-2']}": INCIDENT, names.TAG_REPAIR_PAUSED: INCIDENT}
+        make_group(endpoint.eks, "paused", {**ours, **paused}, {"enabled": False})
+        made = Rig(ec2, groups, aws, cluster, tmp_path)
         endpoint.permit(ROLE, policy_of("observe"))
         made.seen = {node.name: node for node in made.inventory.list("")}
     return made
@@ -84,7 +99,8 @@ def play(endpoint: IamEndpoint, rig: Rig, activity: str, policy: dict[str, Any])
 
 def action_of(operation: str) -> str:
     """Name the action of a call as a policy does."""
-    return f"{'autoscaling' if 'AutoScaling' in operation or 'Standby' in operation else 'ec2'}:{operation}"
+    services = {"AutoScaling": "autoscaling", "Standby": "autoscaling", "Nodegroup": "eks", "Cluster": "eks", "Resource": "eks"}
+    return f"{next((service for part, service in services.items() if part in operation), 'ec2')}:{operation}"
 
 
 def test_the_policies_are_those_of_the_table() -> None:
@@ -122,7 +138,15 @@ def test_an_activity_is_denied_without_any_one_of_its_actions(
 
 
 def test_a_policy_ends_at_the_border_of_its_cluster(endpoint: IamEndpoint, rig: Rig) -> None:
-    for activity in ("reboot_node", "power_cycle_node", "tag_node", "learn_host_key", "stand_back", "release_healers"):
+    for activity in (
+        "reboot_node",
+        "power_cycle_node",
+        "tag_node",
+        "learn_host_key",
+        "stand_back",
+        "release_healers",
+        "reach_kubernetes",
+    ):
         endpoint.permit(ROLE, of_cluster(policy_of("aws"), "another"))
         with enforced(), pytest.raises((AccessRefused, ApplicationError)):
             CASES[activity](rig)
