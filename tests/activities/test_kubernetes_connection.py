@@ -15,7 +15,7 @@ import pytest
 from moto import mock_aws
 
 from activities.clients.eks_token import RENEW_S, EksToken
-from activities.clients.kubernetes_connection import described, connect
+from activities.clients.kubernetes_connection import connect, described
 from activities.errors import AccessRefused, BadInput, NodeUnreachable
 from activities.kubernetes import NODE
 from activities.settings import AwsSettings, KubernetesSettings
@@ -105,9 +105,9 @@ def eks() -> Iterator[None]:
 @pytest.mark.usefixtures("eks")
 def test_address_and_certificate_come_from_eks() -> None:
     endpoint, authority = described(CLUSTER, "us-east-1", AwsSettings(), boto3.session.Session())
-    described = boto3.client("eks", "us-east-1").describe_cluster(name=CLUSTER)["cluster"]
-    assert endpoint == described["endpoint"]
-    assert authority == base64.b64decode(described["certificateAuthority"]["data"])
+    seen = boto3.client("eks", "us-east-1").describe_cluster(name=CLUSTER)["cluster"]
+    assert endpoint == seen["endpoint"]
+    assert authority == base64.b64decode(seen["certificateAuthority"]["data"])
 
 
 @pytest.mark.usefixtures("eks")
