@@ -100,7 +100,7 @@ class DecideActivities:
     def judge_asks(self, desk: Desk) -> Judgement:
         """Judge what was asked of Cluster."""
         now = datetime.fromisoformat(desk.now_iso)
-        standings = {one.instance_id: standing_of(one, self._spares, now) for one in desk.known}
+        standings = {one.instance_id: standing_of(one, self._spares, self._policy.probation_h, now) for one in desk.known}
         return judge_asks(desk.state, desk.asks, desk.spares, self._limits, desk.now_iso, self._cluster, standings)
 
     @activity.defn

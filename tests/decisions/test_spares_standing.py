@@ -6,19 +6,22 @@ from datetime import timedelta
 
 import pytest
 
-from activities.host_records import SpareRecord, SpareTest
+from activities.host_records import HostRecord, RungAttempt, SpareRecord, SpareTest
 from activities.inventory import Node
+from activities.names import FATE_IN_SERVICE, FATE_PROBATION
 from checks.model import Action, Verdict
-from tests.decisions.situations import NOW
+from tests.decisions.situations import NOW, facts
 from workflows.cluster_messages import Ask, AskKind, ClusterState
 from workflows.decisions.cluster_book import Judgement, judge_asks
 from workflows.decisions.cluster_entries import give_back
+from workflows.decisions.ladder import rungs_for
 from workflows.decisions.settings import ClusterSettings, Mode, PolicySettings
 from workflows.decisions.spares_settings import SpareSettings
 from workflows.decisions.spares_standing import Rank, standing_of
 from workflows.decisions.spares_tests import PoolSeen, plan_spare_tests
 
 RULES = SpareSettings()
+PROBATION_H = PolicySettings().probation_h
 ACTS = PolicySettings(mode=Mode.ACT)
 
 
@@ -63,7 +66,7 @@ def record(
     ],
 )
 def test_a_spare_stands_by_what_is_known_of_it(known: SpareRecord | None, rank: Rank, words: str) -> None:
-    standing = standing_of(known, RULES, NOW)
+    standing = standing_of(known, RULES, PROBATION_H, NOW)
     assert standing.rank is rank
     assert words in standing.reason
     assert standing.counts is (rank in (Rank.QUALIFIED, Rank.ON_PROBATION))
@@ -71,10 +74,10 @@ def test_a_spare_stands_by_what_is_known_of_it(known: SpareRecord | None, rank: 
 
 def test_a_test_that_gave_no_result_neither_qualifies_nor_bans() -> None:
     unsure = SpareRecord(instance_id="i-1", test=SpareTest(at=NOW, verdict=Verdict.UNKNOWN, because=["not free"]))
-    assert standing_of(unsure, RULES, NOW).rank is Rank.UNPROVEN
-    assert "not free" in standing_of(unsure, RULES, NOW).reason
+    assert standing_of(unsure, RULES, PROBATION_H, NOW).rank is Rank.UNPROVEN
+    assert "not free" in standing_of(unsure, RULES, PROBATION_H, NOW).reason
     passed_before = unsure.model_copy(update={"qualified_at": NOW - hours(5)})
-    assert standing_of(passed_before, RULES, NOW).rank is Rank.QUALIFIED
+    assert standing_of(passed_before, RULES, PROBATION_H, NOW).rank is Rank.QUALIFIED
 
 
 def spare(number: int, zone: str = "a", spine: str = "r1", **more: str) -> Node:
@@ -88,7 +91,7 @@ def ask(node: str = "i-1", kind: AskKind = AskKind.SPARE, **more: object) -> Ask
 
 
 def judge(state: ClusterState, spares: list[Node], known: list[SpareRecord], *asks: Ask) -> Judgement:
-    standings = {one.instance_id: standing_of(one, RULES, NOW) for one in known}
+    standings = {one.instance_id: standing_of(one, RULES, PROBATION_H, NOW) for one in known}
     return judge_asks(state, list(asks), spares, ClusterSettings(), NOW.isoformat(), "lab", standings)
 
 
@@ -211,3 +214,16 @@ def test_no_test_runs_where_nothing_may_be_done_or_tests_are_off() -> None:
     assert due([spare(1)], rules=RULES.model_copy(update={"tests_at_once": 0})) == []
     some = PolicySettings(mode_by_rung={Action.REBOOT_NODE: Mode.APPROVE})
     assert due([spare(1)], policy=some) == ["spare-1"]
+
+
+def came_back(days: float, fate: str) -> tuple[Action, ...]:
+    """The rungs that are left to a node whose reboot helped so many days ago."""
+    tried = RungAttempt(rung=Action.REBOOT_NODE, at=NOW - timedelta(days=days), fault_class="gpu_lost", helped=True)
+    return rungs_for(facts(record=HostRecord(instance_id="i-1", attempts=[tried], fate=fate)), ACTS).left
+
+
+def test_a_fault_that_comes_back_on_probation_starts_one_rung_up_for_a_week_and_else_for_a_day() -> None:
+    assert Action.REBOOT_NODE not in came_back(0.5, FATE_IN_SERVICE)
+    assert Action.REBOOT_NODE in came_back(3, FATE_IN_SERVICE)
+    assert came_back(3, FATE_PROBATION) == (Action.POWER_CYCLE, Action.REPLACE_NODE)
+    assert Action.REBOOT_NODE in came_back(8, FATE_PROBATION)

@@ -51,7 +51,7 @@ def test_a_spare_counts_when_it_is_free_and_has_passed() -> None:
         Node(instance_id="i-8", name="node-1"),
     ]
     grants = [grant(AskKind.SPARE, "i-2"), grant(AskKind.PARTNER, partners=("i-3",)), grant(AskKind.NODE_OUT)]
-    pool = list_pool(nodes, [passed(number) for number in range(1, 6)], grants, SpareSettings(), NOW)
+    pool = list_pool(nodes, [passed(number) for number in range(1, 6)], grants, SpareSettings(), 168.0, NOW)
     assert {one.name: one.use for one in pool} == {
         "spare-1": "free",
         "spare-2": "leased to replace/lab/i-9",

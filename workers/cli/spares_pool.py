@@ -51,7 +51,8 @@ def pool(config: ConfigOption = None, as_json: JsonOption = False) -> None:
                 nodes, (books, trouble) = await asyncio.gather(at.nodes(), overview(at.client, at.settings.name))
                 records = await asyncio.to_thread(records_of, at.wiring.memory, nodes)
                 grants = books.state.grants if books else []
-                listed = list_pool(nodes, records, grants, at.settings.spares, datetime.now(UTC))
+                probation_h = at.settings.policy.probation_h
+                listed = list_pool(nodes, records, grants, at.settings.spares, probation_h, datetime.now(UTC))
                 answer.document({"verdict": verdict_on(listed), "spares": listed, "trouble": trouble})
                 _tell_pool(answer, listed)
                 if trouble:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from activities.host_memory import RungAttempt
+from activities.names import FATE_PROBATION
 from checks.model import Action
 from workflows.decisions.facts import Facts
 from workflows.decisions.capacity import GIVES_UP_SLOT, slot_refusal
@@ -132,12 +133,13 @@ def _over_budget(facts: Facts, policy: PolicySettings) -> str:
 
 
 def _repeated(rung: Action, facts: Facts, policy: PolicySettings) -> str:
-    window = timedelta(hours=policy.repeat_window_h)
+    window_h, what = policy.repeat_window_h, "the same fault came back"
+    if facts.record.fate == FATE_PROBATION and policy.probation_h > window_h:
+        window_h, what = policy.probation_h, "probation is broken, the same fault came back"
     for past in _attempts(facts):
-        if past.rung is rung and facts.now - past.at <= window and _same_fault(past, facts) and past.incident != facts.run:
-            return (
-                f"the same fault came back within {policy.repeat_window_h:g} h of it ({past.at:%Y-%m-%d %H:%M} UTC): one rung up"
-            )
+        recent = facts.now - past.at <= timedelta(hours=window_h)
+        if past.rung is rung and recent and _same_fault(past, facts) and past.incident != facts.run:
+            return f"{what} within {window_h:g} h of it ({past.at:%Y-%m-%d %H:%M} UTC): one rung up"
     return ""
 
 

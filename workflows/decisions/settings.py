@@ -92,6 +92,12 @@ class PolicySettings(Section):
         description="After so many days a strike weighs half. Hotspare default: the window in which Meta looks for lemon nodes "
         "(arXiv:2410.21680), as a half-life",
     )
+    probation_h: float = Field(
+        168.0,
+        ge=0,
+        description="Hours of probation after a repair: a fault that comes back starts one rung up, and as a spare the node comes "
+        "after others. Source: InfiniteHBD-Trace, 20 % of repaired servers fail again within 7 days",
+    )
     boot_deadline_s: float = Field(
         1800.0, description="From a reboot to a node that answers. Source: ParallelCluster gives up at 30 min"
     )

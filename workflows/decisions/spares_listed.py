@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from activities.host_records import SpareRecord
@@ -12,7 +12,7 @@ from activities.names import ROLE_SPARE, is_kept_out
 from checks.model import Verdict
 from workflows.cluster_messages import AskKind, Grant
 from workflows.decisions.spares_settings import SpareSettings
-from workflows.decisions.spares_standing import standing_of
+from workflows.decisions.spares_standing import Standing, standing_of
 
 
 class Listed(Message):
@@ -34,11 +34,12 @@ def list_pool(
     records: Sequence[SpareRecord],
     grants: Sequence[Grant],
     rules: SpareSettings,
+    probation_h: float,
     now: datetime,
 ) -> list[Listed]:
     """Return every spare of the cluster, those that count first."""
-    known = {record.instance_id: record for record in records}
-    listed = [_listed(node, known, grants, rules, now) for node in nodes if node.role == ROLE_SPARE]
+    known = {record.instance_id: standing_of(record, rules, probation_h, now) for record in records}
+    listed = [_listed(node, known.get(node.instance_id), grants, rules) for node in nodes if node.role == ROLE_SPARE]
     return sorted(listed, key=lambda one: (not one.counts, one.name))
 
 
@@ -62,8 +63,7 @@ def use_of(node: Node, grants: Sequence[Grant]) -> str:
     return f"quarantined by {node.quarantine}" if node.quarantine else ""
 
 
-def _listed(node: Node, known: Mapping[str, SpareRecord], grants: Sequence[Grant], rules: SpareSettings, now: datetime) -> Listed:
-    standing = standing_of(known.get(node.instance_id), rules, now)
+def _listed(node: Node, standing: Standing | None, grants: Sequence[Grant], rules: SpareSettings) -> Listed:
     use = use_of(node, grants) or _kept_out(node) or "free"
     return Listed(
         name=node.name,
@@ -72,8 +72,8 @@ def _listed(node: Node, known: Mapping[str, SpareRecord], grants: Sequence[Grant
         zone=node.zone,
         spine=node.spine,
         use=use,
-        standing=standing.reason,
-        counts=use == "free" and standing.counts,
+        standing=standing.reason if standing else "nothing is known of it",
+        counts=use == "free" and standing is not None and standing.counts,
         cost_per_hour=rules.cost_per_hour.get(node.instance_type),
     )
 

@@ -63,12 +63,6 @@ class SpareSettings(Section):
     tests_at_once: int = Field(
         1, ge=0, description="Spares tested at once; 0: none is tested. Hotspare default: the others stay free meanwhile"
     )
-    probation_h: float = Field(
-        168.0,
-        ge=0,
-        description="Hours after a repair in which other spares are taken first. Source: InfiniteHBD-Trace, 20 % of repaired "
-        "servers fail again within 7 days",
-    )
     faults_needed: int = Field(
         10, ge=1, description="Faults seen here before the observed rate is used. Hotspare default: below it is off by a third"
     )

@@ -32,8 +32,8 @@ class Standing(Message):
         return self.rank in (Rank.QUALIFIED, Rank.ON_PROBATION)
 
 
-def standing_of(record: SpareRecord | None, rules: SpareSettings, now: datetime) -> Standing:
-    """Return how a spare stands now."""
+def standing_of(record: SpareRecord | None, rules: SpareSettings, probation_h: float, now: datetime) -> Standing:
+    """Return how a spare stands now; `probation_h` is how long one is on probation after a repair."""
     if record is None:
         return Standing(rank=Rank.UNPROVEN, reason="nothing is known of it")
     if record.bans:
@@ -50,7 +50,7 @@ def standing_of(record: SpareRecord | None, rules: SpareSettings, now: datetime)
     if age > timedelta(hours=rules.qualified_h):
         return Standing(rank=Rank.UNPROVEN, reason=f"its qualification has expired: it passed {_ago(qualified_at, now)}")
     passed = f"passed {_ago(qualified_at, now)}"
-    if record.repaired_at is not None and now - record.repaired_at < timedelta(hours=rules.probation_h):
+    if record.repaired_at is not None and now - record.repaired_at < timedelta(hours=probation_h):
         return Standing(rank=Rank.ON_PROBATION, reason=f"{passed}, on probation since its repair {_ago(record.repaired_at, now)}")
     return Standing(rank=Rank.QUALIFIED, reason=passed)
 
