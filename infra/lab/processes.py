@@ -77,10 +77,11 @@ def processes_with(marker: bytes) -> list[int]:
     """Ids of the processes that have this NAME=value in their environment."""
     if not PROC.is_dir():
         return []
-    return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit() and marker in _environment_of(entry)]
+    return [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit() and marker in environment_of(entry)]
 
 
-def _environment_of(entry: Path) -> list[bytes]:
+def environment_of(entry: Path) -> list[bytes]:
+    """The NAME=value pairs with which the process of this folder of /proc was started, none where it has ended."""
     try:
         return (entry / "environ").read_bytes().split(b"\0")
     except OSError:

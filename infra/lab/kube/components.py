@@ -10,16 +10,14 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
+from infra.lab.owner_guard import OwnerGuard
+
 READY_DEADLINE_S = 120.0
 """How long a component may take until it answers. It takes a second on an idle machine; the rest is for a crowded one."""
 
 _POLL_S = 0.05
 _PORT_ATTEMPTS = 5
 _LOG_END = 3000
-
-# Reads lines of process ids, the last line counts, and kills their groups when the writer is gone. A component cannot be told to
-# end with its parent, and a killed test run must leave no API server behind.
-_GUARD = 'while read -r line; do pids="$line"; done; for pid in $pids; do kill -9 "-$pid" 2>/dev/null; done'
 
 
 class ComponentFailed(RuntimeError):
@@ -71,7 +69,7 @@ class Components:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._running: list[Component] = []
-        self._guard: asyncio.subprocess.Process | None = None
+        self._guard = OwnerGuard()
 
     async def start(self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> Component:
         """Start a process; its output is appended to `<name>.log`. It sees `environment` and the PATH, and no more of ours."""
@@ -88,34 +86,20 @@ class Components:
             )
         component = Component(name, process, log)
         self._running.append(component)
-        await self._tell_guard()
+        await self._guard.watch(one.pid for one in self._running)
         return component
 
     async def stop(self, component: Component) -> None:
         """End one process."""
         await component.stop()
         self._running.remove(component)
-        await self._tell_guard()
+        await self._guard.watch(one.pid for one in self._running)
 
     async def stop_all(self) -> None:
         """End every process, the last one first."""
         for component in reversed(self._running.copy()):
             await self.stop(component)
-        if self._guard is not None:
-            guard, self._guard = self._guard, None
-            assert guard.stdin is not None
-            guard.stdin.close()
-            await guard.wait()
-
-    async def _tell_guard(self) -> None:
-        if self._guard is None:
-            self._guard = await asyncio.create_subprocess_exec(
-                "/bin/sh", "-c", _GUARD, stdin=asyncio.subprocess.PIPE, start_new_session=True
-            )
-        assert self._guard.stdin is not None
-        pids = " ".join(str(component.pid) for component in self._running)
-        self._guard.stdin.write(f"{pids}\n".encode())
-        await self._guard.stdin.drain()
+        await self._guard.close()
 
 
 async def wait_for(what: str, ready: Callable[[], Awaitable[bool]], deadline_s: float = READY_DEADLINE_S) -> None:

@@ -15,13 +15,27 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from infra.lab.node import LabNode, NodeState
-from infra.lab.processes import PROC, kill, processes_with
+from infra.lab.owner_guard import OwnerGuard
+from infra.lab.processes import PROC, environment_of, kill, processes_with
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "scontrol", "squeue", "sinfo", "sbatch", "srun", "scancel")
 PACKAGES = "slurm-wlm munge"
 _PORTS = range(20000, 32000)
 """Below Linux' ephemeral ports (32768 and up), so that no connection of ours takes one while a slurmd is down."""
 _UP_LIMIT_S = 30.0
+
+# What jobs have started, then the slurmstepds (which hide their environment), then the folder with the sockets.
+_ALSO = r"""
+for at in /proc/[0-9]*; do
+  has=$(tr '\0' '\n' < "$at/environ" 2>/dev/null)
+  case "$has" in *SLURM_JOB_ID=*) printf '%s\n' "$has" | grep -qxF "SLURM_CONF=$1" && kill -9 "${at#/proc/}" 2>/dev/null ;; esac
+done
+for at in /proc/[0-9]*; do
+  [ "$(cat "$at/comm" 2>/dev/null)" = slurmstepd ] || continue
+  ls -l "$at/fd" 2>/dev/null | grep -qF "$2/slurmd." && kill -9 "${at#/proc/}" 2>/dev/null
+done
+rm -rf "$3"
+"""
 
 
 class NoSlurm(Exception):
@@ -69,6 +83,8 @@ class SlurmDaemons:
         self._beside: list[asyncio.subprocess.Process] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._minded: set[str] = set()
+        self._slurmds: set[int] = set()
+        self._guard = OwnerGuard(_ALSO, [str(self.conf), str(folder / "log"), str(self.run)])
         for part in (folder / "log", self.run / "state", self.run / "spool"):
             part.mkdir(parents=True, exist_ok=True)
 
@@ -115,9 +131,12 @@ class SlurmDaemons:
             daemon = await node.processes.start(
                 [program("slurmd"), "-D", "-N", slurm_name, "-f", str(self.conf)], more={"PATH": self.environment["PATH"]}
             )
+            self._slurmds.add(daemon.pid)
+            await self._tell_guard()
             stopping = asyncio.ensure_future(self._stop_where_node_hangs(node, boots, daemon))
             await daemon.wait()
             stopping.cancel()
+            self._slurmds.discard(daemon.pid)
             self._end_steps(slurm_name)
             await asyncio.sleep(0.2)
 
@@ -167,6 +186,10 @@ class SlurmDaemons:
                 start_new_session=True,
             )
         self._beside.append(process)
+        await self._tell_guard()
+
+    async def _tell_guard(self) -> None:
+        await self._guard.watch([*(process.pid for process in self._beside), *self._slurmds])
 
     async def _wait_for(self, true: Callable[[], bool], name: str) -> None:
         async with asyncio.timeout(_UP_LIMIT_S):
@@ -182,13 +205,15 @@ class SlurmDaemons:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for name in self._minded:
             self._end_steps(name)
-        for pid in processes_with(b"SLURM_CONF=" + os.fsencode(self.conf)):  # srun and what it started
-            kill(pid)
+        for pid in processes_with(b"SLURM_CONF=" + os.fsencode(self.conf)):
+            if any(name.startswith(b"SLURM_JOB_ID=") for name in environment_of(PROC / str(pid))):  # srun and what it started
+                kill(pid)
         for process in reversed(self._beside):
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
         self._beside.clear()
+        await self._guard.close()
         shutil.rmtree(self.run, ignore_errors=True)
 
 
