@@ -60,9 +60,12 @@ def page_and_close(facts: Facts, why: str, outcome: str, *more: str) -> Step:
 
 def job_end(facts: Facts) -> str:
     """Return the incident's outcome by what became of its job."""
-    if facts.job_told and not facts.job_outcome.startswith("resumed"):
-        return "escalated"
-    return "resolved"
+    return "escalated" if facts.job_told and not job_resumed(facts) else "resolved"
+
+
+def job_resumed(facts: Facts) -> bool:
+    """Whether the job's recovery said that the job trains again."""
+    return facts.job_outcome.startswith("resumed")
 
 
 def look_at_slot(rung: Action, facts: Facts, policy: PolicySettings) -> Step | None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from checks.model import Action, Verdict
 from workflows.decisions.capacity import ends_too_soon
 from workflows.decisions.facts import Facts, Spare, Step, StepKind
-from workflows.decisions.gates import ask, gate, job_end, look_at_slot, passes
+from workflows.decisions.gates import ask, gate, job_end, job_resumed, look_at_slot, passes
 from workflows.decisions.giving_up import plan_of_drain, why_not_drained
 from workflows.decisions.ladder import RESTARTS, Rungs
 from workflows.decisions.settings import PolicySettings
@@ -120,6 +120,9 @@ def repaired(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
         )
     if facts.back_in_service:
         return None
+    if facts.job_controller and not job_resumed(facts):
+        # Its controller still has the node in its job: in the pool the two would get it.
+        return _into_a_controlled_job(facts, policy, [*passed, f"{facts.job} was not brought back with another node"])
     if not facts.job and facts.burn_in is None:
         return Step(
             kind=StepKind.BURN_IN, because=[*passed, "no job will burn it in: do it here"], deadline_s=policy.retest_deadline_s
