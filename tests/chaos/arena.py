@@ -30,6 +30,7 @@ from activities.incidents import StartIncident
 from activities.node import Report
 from tests.chaos.gateway import PointedGateway
 from tests.chaos.points import WAITS_FOR_OTHERS, ChaosPoints, Disturbance, Kind, is_lost_letter, stands_still
+from tests.chaos.stories import ChaosStory
 from tests.chaos.workers import WorkerLife
 from tests.workflows.healing import TUNED, at_once, temporal_cli
 from workers.connection import PLUGIN, runtime
@@ -99,6 +100,7 @@ class Arena:
     env: WorkflowEnvironment
     clock: ArenaClock
     folder: Path
+    resume_first: bool = True
     short_attempts: bool = False
     skipped_s: float = 0.0
     _worker: WorkerLife | None = None
@@ -117,7 +119,8 @@ class Arena:
         """Begin a worker with today's settings."""
         self.points.worker = number
         gateway = PointedGateway(TemporalGateway(self.client), self.points, number)
-        decide = DecideActivities(PolicySettings(mode=Mode.ACT), at_once(ClusterSettings()), self.fleet.cluster, attributes=False)
+        policy = PolicySettings(mode=Mode.ACT, resume_first=self.resume_first)
+        decide = DecideActivities(policy, at_once(ClusterSettings()), self.fleet.cluster, attributes=False)
         activities = [*self.fleet.activities(gateway, self.folder), *activities_of(decide)]
         target = self.client.service_client.config.target_host
         self._worker = WorkerLife(number, target, activities, short_attempts=self.short_attempts)
@@ -203,7 +206,10 @@ class Arena:
         disturbance = self.points.disturbance
         if disturbance is None or not disturbance.stopped:
             return
-        if disturbance.kind is not Kind.HANGS:
+        if disturbance.kind is Kind.CANCELLED:
+            await self._cancel()
+            disturbance.go()
+        elif disturbance.kind is not Kind.HANGS:
             assert self._worker is not None
             number = self._worker.number
             self.points.dead.add(number)
@@ -216,6 +222,11 @@ class Arena:
             self._asked_at = time.monotonic()
             if await self._given_up(disturbance):
                 disturbance.go()
+
+    async def _cancel(self) -> None:
+        """Cancel the incident that the story began with, as a person does."""
+        with suppress(RPCError):  # it may be about to end
+            await self.client.get_workflow_handle(self._reported[0]).cancel(reason="ann: not now")
 
     async def _given_up(self, disturbance: Disturbance) -> bool:
         """Whether the server waits no longer for the stopped attempt. Local activities are not the server's."""
@@ -263,7 +274,7 @@ class Arena:
             await asyncio.wait_for(self.env.fast_forward(self.client.get_workflow_handle(workflow_id), self._step_s), 2)
 
     async def reports(self) -> dict[str, IncidentReport]:
-        """Results of the incidents that have ended, by workflow id."""
+        """Results of the incidents that have ended by themselves, by workflow id."""
         ended = {}
         for key, view in (await self.views()).items():
             if names.is_incident(key) and view.status is WorkflowExecutionStatus.COMPLETED:
@@ -307,14 +318,16 @@ async def ground() -> AsyncIterator[WorkflowEnvironment]:
 
 @asynccontextmanager
 async def arena(
-    env: WorkflowEnvironment, folder: Path, *, spares: int, cluster: str = "lab", disturbance: Disturbance | None = None
+    env: WorkflowEnvironment, folder: Path, *, story: ChaosStory, cluster: str = "lab", disturbance: Disturbance | None = None
 ) -> AsyncIterator[Arena]:
-    """Bring up a fleet and a worker for one story on a server; leave nothing running there."""
+    """Bring up a story's fleet and a worker on a server; leave nothing running there."""
     points = ChaosPoints(lambda workflow_id: label_of(fleet, workflow_id), lambda node: name_of(fleet, node))
-    fleet = FakeFleet(nodes=4, spares=spares, cluster=cluster, points=points)
+    fleet = FakeFleet(nodes=4, spares=story.spares, cluster=cluster, points=points)
+    story.set_up(fleet)
     clock = ArenaClock(points)
     fleet.clock = clock
-    one = Arena(fleet, points, env, clock, folder, short_attempts=stands_still(disturbance) or is_lost_letter(disturbance))
+    short = stands_still(disturbance) or is_lost_letter(disturbance)
+    one = Arena(fleet, points, env, clock, folder, resume_first=story.resume_first, short_attempts=short)
     with _margin_for(disturbance):
         try:
             await one.new_worker(1)

@@ -46,8 +46,10 @@ async def check(arena: Arena, story: ChaosStory) -> Ending:
     broken = [
         *_no_dead_workflow(arena, views),
         *_ends(arena, story, reports, waiting),
+        *_cancelled(arena, views),
         *_once(arena),
         *_resume(arena),
+        *_supplied(arena),
         *_no_orphans(arena, waiting),
         *await _books(arena, waiting),
     ]
@@ -84,8 +86,9 @@ def _node_of(arena: Arena, incident: str) -> str:
 def _no_dead_workflow(arena: Arena, views: Views) -> list[str]:
     """No workflow dies but a replacement that told its incident so, and none that was cancelled by nobody."""
     found = []
+    fine = (*FINE, WorkflowExecutionStatus.CANCELED) if _is_cancel(arena) else FINE
     for key, view in views.items():
-        if view.status not in FINE and not key.startswith(("replace/", "burn-in/")):
+        if view.status not in fine and not key.startswith(("replace/", "burn-in/")):
             found.append(f"{key} ended as {view.status.name if view.status else 'unknown'}")
     return found
 
@@ -93,7 +96,7 @@ def _no_dead_workflow(arena: Arena, views: Views) -> list[str]:
 def _ends(arena: Arena, story: ChaosStory, reports: dict[str, IncidentReport], waiting: list[str]) -> list[str]:
     """Each incident is resolved or with a person who was told; the job trains or a person was told of it."""
     found = []
-    if not reports and not waiting:
+    if not reports and not waiting and not _is_cancel(arena):
         found.append("no incident is left to show for the fault")
     for key, report in reports.items():
         if report.outcome not in NEED_NOBODY and not (_told(arena, key) or _told(arena, _recovery(arena))):
@@ -106,6 +109,17 @@ def _ends(arena: Arena, story: ChaosStory, reports: dict[str, IncidentReport], w
         if name in job.nodes:
             found.append(f"the job runs on {name}, which is ill")
     return found
+
+
+def _is_cancel(arena: Arena) -> bool:
+    return arena.points.disturbance is not None and arena.points.disturbance.kind is Kind.CANCELLED
+
+
+def _cancelled(arena: Arena, views: Views) -> list[str]:
+    """An incident that was cancelled is remembered as such."""
+    ended = [key for key, view in views.items() if names.is_incident(key) and view.status is WorkflowExecutionStatus.CANCELED]
+    known = {one.incident for one in arena.fleet.memory.incidents() if one.outcome == "cancelled"}
+    return [f"{key} was cancelled, and host memory does not know it" for key in ended if key not in known]
 
 
 def _recovery(arena: Arena) -> str:
@@ -155,10 +169,23 @@ def _resume(arena: Arena) -> list[str]:
         ill = [name for name in nodes if any(fault.slow < 1 or fault.wrong for fault in fleet.machines[name].faults)]
         if ill:
             found.append(f"the job was resumed on {', '.join(ill)}, which fail their burn-in")
-    if fleet.job.state is JobState.RUNNING and fleet.job.resumes:
+    if fleet.job.state is JobState.RUNNING and (fleet.job.resumes or fleet.job.controller_restarts):
         for name in fleet.job.nodes:
             if fleet.quarantined_at_head(name) or _tags(arena, name).get(names.TAG_QUARANTINE):
                 found.append(f"the job runs on {name}, which is quarantined")
+    return found
+
+
+def _supplied(arena: Arena) -> list[str]:
+    """A job's controller gets only what has passed a burn-in, and keeps nothing that is back in the pool."""
+    fleet, found = arena.fleet, []
+    for name in fleet.job.supplied:
+        if not any(name in group for group in fleet.group_run_nodes):
+            found.append(f"{name} was supplied to the job and never proven")
+        if _tags(arena, name)[names.TAG_ROLE] == names.ROLE_SPARE:
+            found.append(f"{name} is in the pool and still the job's")
+    if fleet.job.controller_restarts > 1:
+        found.append(f"the controller started the job {fleet.job.controller_restarts} times")
     return found
 
 
@@ -212,5 +239,6 @@ async def _books(arena: Arena, waiting: list[str]) -> list[str]:
     untold = is_lost_letter(arena.points.disturbance)
     slots = [grant for grant in state.grants if grant.kind is AskKind.REPAIR_SLOT and not untold]
     found += [f"a repair slot is held by {grant.asker}, which waits" for grant in slots]
+    found += [f"{grant.asker} has partners and proves nothing" for grant in state.grants if grant.partners and not untold]
     found += [f"{ask.asker} is still queued for {ask.kind.value}" for ask in state.queue]
     return found + [f"an answer to {asker} was never sent" for asker, _ in state.outbox]

@@ -46,7 +46,7 @@ class Case:
     kind: Kind
 
     def __str__(self) -> str:
-        return f"XID {self.story}, {self.step}, {self.kind}"
+        return f"story {self.story}, {self.step}, {self.kind}"
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Result:
 async def steps_of(env: WorkflowEnvironment, story: ChaosStory) -> list[StepKey]:
     """Play a story undisturbed and return its steps in order. Raises AssertionError when even that breaks a promise."""
     with tempfile.TemporaryDirectory() as folder:
-        async with arena(env, Path(folder), spares=story.spares) as one:
+        async with arena(env, Path(folder), story=story) as one:
             ending = await play(one, story)
-            assert not ending.broken, f"XID {story.key} undisturbed: {'; '.join(ending.broken)}"
+            assert not ending.broken, f"story {story.key} undisturbed: {'; '.join(ending.broken)}"
             assert sum(one.fleet.count("reboot", name) for name in one.fleet.machines) == story.reboots
             return rows_of(one.points.steps)
 
@@ -83,7 +83,7 @@ async def run_case(env: WorkflowEnvironment, case: Case, cluster: str = "lab") -
     disturbance = Disturbance(case.step, case.kind)
     with tempfile.TemporaryDirectory() as folder:
         try:
-            async with arena(env, Path(folder), spares=story.spares, cluster=cluster, disturbance=disturbance) as one:
+            async with arena(env, Path(folder), story=story, cluster=cluster, disturbance=disturbance) as one:
                 ending = await play(one, story)
         except Limbo as limbo:
             return Result(case, "LIMBO", (str(limbo),))
@@ -168,7 +168,7 @@ def _results_in(folder: Path) -> dict[Case, Result]:
 
 
 def _wanted(given: argparse.Namespace, step: StepKey) -> bool:
-    return (not given.step or given.step in str(step)) and not (given.effects and is_look(step.point))
+    return (not given.step or any(part in str(step) for part in given.step)) and not (given.effects and is_look(step.point))
 
 
 def main() -> int:
@@ -176,7 +176,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--story", choices=[story.key for story in STORIES], action="append")
     parser.add_argument("--kind", choices=[kind.value for kind in Kind], action="append")
-    parser.add_argument("--step", help="only steps whose text contains this")
+    parser.add_argument("--step", action="append", help="only steps whose text contains this")
     parser.add_argument("--effects", action="store_true", help="only calls that change something")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2)))
     parser.add_argument("--write", type=Path)
@@ -193,7 +193,7 @@ def main() -> int:
     steps = {key: [step for step in found if fits(step)] for key, found in asyncio.run(all_steps(stories)).items()}
     kinds = [Kind(kind) for kind in given.kind or list(Kind)]
     cases = [case for story in stories for case in cases_of(story, steps[story.key], kinds)]
-    print(f"{len(cases)} cases: {', '.join(f'XID {key}: {len(found)} steps' for key, found in steps.items())}", flush=True)
+    print(f"{len(cases)} cases: {', '.join(f'story {key}: {len(found)} steps' for key, found in steps.items())}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         if given.keep:
             given.keep.mkdir(parents=True, exist_ok=True)

@@ -35,6 +35,7 @@ class Kind(StrEnum):
     FAILS_FOR_GOOD = "fails for good"
     HANGS = "hangs, is made late"
     ANSWER_LOST = "answer lost"
+    CANCELLED = "incident cancelled at it"
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,17 @@ class KilledWorker(BaseException):
 
 LOOKS = frozenset(
     {"describe", "describe_cluster", "status", "boot_id", "poll", "put", "group.poll", "job.find", "job.status", "inventory"}
-    | {"console", "memory.recall", "memory.freezes", "gateway.survey"}
+    | {"console", "memory.recall", "memory.gpus", "memory.freezes", "gateway.survey"}
 )
 """Points that change nothing. Of one activity's repeated looks at the same thing the first stands for all."""
+
+SAID_AGAIN = frozenset({"job.supply", "job.leave"})
+"""Points at which an activity says the same with every look: the first stands for all."""
 
 WAITS_FOR_OTHERS = frozenset({"await_rank"})
 """Activities that wait for what another workflow does, and so are no sign of work in their own."""
 
-LOOK_KINDS = (Kind.KILLED_BEFORE, Kind.FAILS_ONCE, Kind.FAILS_FOR_GOOD, Kind.HANGS)
+LOOK_KINDS = (Kind.KILLED_BEFORE, Kind.FAILS_ONCE, Kind.FAILS_FOR_GOOD, Kind.HANGS, Kind.CANCELLED)
 """What can go wrong with a look: where nothing is changed, a lost answer is a failure, and killed is killed."""
 
 CHANGING_COMMANDS = frozenset({"quarantine_write", "quarantine_remove", "reset", "reboot"})
@@ -163,7 +167,8 @@ class Disturbance:
 
 def stands_still(disturbance: Disturbance | None) -> bool:
     """Whether the call of a disturbance is one that stands still for a while."""
-    return disturbance is not None and disturbance.kind in (Kind.HANGS, Kind.KILLED_BEFORE, Kind.KILLED_AFTER)
+    stops = (Kind.HANGS, Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.CANCELLED)
+    return disturbance is not None and disturbance.kind in stops
 
 
 def is_lost_letter(disturbance: Disturbance | None) -> bool:
@@ -222,7 +227,7 @@ class ChaosPoints(Points):
         if kind in (Kind.KILLED_BEFORE, Kind.KILLED_AFTER):
             disturbance.wait()
             raise KilledWorker
-        if kind is Kind.HANGS:
+        if kind in (Kind.HANGS, Kind.CANCELLED):
             disturbance.wait()
             return make()
         if kind is Kind.ANSWER_LOST:
@@ -251,7 +256,7 @@ class ChaosPoints(Points):
         if kind in (Kind.KILLED_BEFORE, Kind.KILLED_AFTER):
             await disturbance.wait_in_loop()
             raise asyncio.CancelledError
-        if kind is Kind.HANGS:
+        if kind in (Kind.HANGS, Kind.CANCELLED):
             return await asyncio.shield(asyncio.ensure_future(self._late(disturbance, make)))
         if kind is Kind.ANSWER_LOST:
             await make()
@@ -301,7 +306,8 @@ class ChaosPoints(Points):
             nth = numbers.setdefault((run_id, info.activity_id), len(numbers) + 1)
             self._calls[caller, point, node] += 1
             call = self._calls[caller, point, node]
-            key = StepKey(label, info.activity_type, nth, point, self._name_of(node), 1 if is_look(point) else call)
+            first = is_look(point) or point in SAID_AGAIN
+            key = StepKey(label, info.activity_type, nth, point, self._name_of(node), 1 if first else call)
             if key not in self._seen:
                 self._seen.add(key)
                 self.steps.append(key)

@@ -24,6 +24,7 @@ def _kind_of(step: StepKey) -> tuple[str, str, int, str, str, int]:
     """What makes a step another than one before it."""
     own = step.node in ("", "head", "cluster", "train") or step.node in step.workflow or step.node.startswith("spare")
     node = step.node if own or not is_stand_by(step) else "a node that stands by"
+    node = "a GPU" if step.point == "memory.save_gpu" else node
     seldom_differs = step.workflow == "burn-in" or step.point in ("inventory", "put") or step.point.startswith("memory.")
     same_each_time = (is_look(step.point) or step.point.startswith("memory.")) and seldom_differs
     return step.workflow, step.activity, 0 if same_each_time else step.nth, step.point, node, step.call

@@ -1,17 +1,23 @@
-"""The three stories of the demonstration on FakeFleet: repaired in place, spare swapped in, burn-in finds a slow node."""
+"""The stories on FakeFleet: the three of the demonstration, and three of a job that its controller restarts.
+
+Repaired in place, spare swapped in, burn-in finds a slow node; with a controller the spare is proven before it is brought in,
+or the node is before it serves again, and one controller does not manage.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import Cure, FakeFault
+from activities.jobs.protocol import RestartedBy
 
 
 @dataclass(frozen=True)
 class ChaosStory:
     """One fault and what is hidden before it. `bad` are the nodes that are ill for good; the rest are well at the end.
 
-    `reboots` are those of the undisturbed story.
+    `reboots` are those of the undisturbed story. `controller`: who restarts the job is one, and whether it manages.
     """
 
     key: str
@@ -23,11 +29,20 @@ class ChaosStory:
     bad: tuple[str, ...] = ()
     hidden: tuple[tuple[str, FakeFault], ...] = ()
     reboots: int = 0
+    controller: bool | None = None
+    resume_first: bool = True
 
     @property
     def fault(self) -> FakeFault:
         """The fault that begins the story."""
         return FakeFault(xid=self.xid, cure=self.cure)
+
+    def set_up(self, fleet: FakeFleet) -> None:
+        """Make the job a controller's, whose pods are drained before a node restarts."""
+        if self.controller is None:
+            return
+        fleet.job.restarted_by, fleet.job.controller_works = RestartedBy.CONTROLLER, self.controller
+        fleet.drains = True
 
 
 STORIES = (
@@ -42,5 +57,22 @@ STORIES = (
         spares=1,
         bad=("node-4",),
         hidden=(("node-4", FakeFault(slow=0.5, slow_kind="inter", cure=Cure.NEVER)),),
+    ),
+    ChaosStory(
+        "proven", "a spare proven for a job's controller", "node-2", 79, Cure.REBOOT, spares=2, reboots=1, controller=True
+    ),
+    ChaosStory(
+        "paired",
+        "paired in place for a job's controller",
+        "node-2",
+        79,
+        Cure.REBOOT,
+        spares=1,
+        reboots=1,
+        controller=True,
+        resume_first=False,
+    ),
+    ChaosStory(
+        "taken-over", "taken over from a job's controller", "node-3", 64, Cure.NEVER, spares=2, bad=("node-3",), controller=False
     ),
 )

@@ -71,7 +71,7 @@ async def test_what_fails_for_good_where_it_once_ended_badly_ends_with_a_person(
 
 async def test_the_checker_sees_harm_of_each_kind(tmp_path: Path) -> None:
     story = STORIES[1]
-    async with ground() as env, arena(env, tmp_path, spares=story.spares) as one:
+    async with ground() as env, arena(env, tmp_path, story=story) as one:
         assert (await play(one, story)).broken == []
         fleet = one.fleet
         spare = fleet.node("spare-1").instance_id
