@@ -38,6 +38,11 @@ output "host_role_arn" {
   value       = aws_iam_role.host.arn
 }
 
+output "may_become" {
+  description = "Worker roles that the machine that runs Hotspare may become."
+  value       = sort(keys(local.becomes))
+}
+
 output "instance_profile" {
   description = "Instance profile for the machine that runs Hotspare."
   value       = aws_iam_instance_profile.host.name

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ MIRRORS = (
     "/usr/share/terraform/plugins",
     "/opt/tf-plugins",
 )
+OUTPUTS = re.findall(r'^output "(\w+)"', (TREE / "infra" / "terraform" / "outputs.tf").read_text(), re.MULTILINE)
 SERVICES = ("autoscaling", "dynamodb", "ec2", "eks", "events", "iam", "sqs", "sts")
 
 
@@ -79,7 +82,7 @@ class Terraform:
         root = {
             "provider": {"aws": [provider]},
             "module": {"hotspare": {"source": "./hotspare/terraform", **arguments}},
-            "output": {"hotspare": {"value": "${module.hotspare}"}},
+            "output": {name: {"value": f"${{module.hotspare.{name}}}"} for name in OUTPUTS},
         }
         (self.folder / "main.tf.json").write_text(json.dumps(root, indent=1))
 
@@ -121,11 +124,14 @@ class Terraform:
                 changed[one["address"]] = sorted({*unknown, *(key for key in after if before.get(key) != after[key])})
         return changed
 
+    @cached_property
+    def _outputs(self) -> dict[str, Any]:
+        return {name: one["value"] for name, one in json.loads(self.run("output", "-json")).items()}
+
     def outputs(self) -> dict[str, Any]:
-        """The outputs of our module."""
-        found: dict[str, Any] = json.loads(self.run("output", "-json", "hotspare"))
-        return found
+        """The outputs of our module, once it is applied."""
+        return self._outputs
 
     def destroy(self) -> None:
         """Take everything away again."""
-        self.run("destroy", "-auto-approve", "-input=false")
+        self.run("destroy", "-auto-approve", "-input=false", "-refresh=false")

@@ -123,26 +123,32 @@ def test_a_name_that_no_cluster_can_have_is_refused(aws: Aws, bare: Terraform, n
         bare.run("plan", "-input=false")
 
 
-def test_on_eks_the_roles_become_the_groups_of_the_manifests(aws: Aws, bare: Terraform) -> None:
-    """Planned only: the endpoint has no access entries."""
+@pytest.fixture(scope="module")
+def planned(aws: Aws, bare: Terraform) -> dict[str, Any]:
+    """What would be made for an EKS cluster that is only observed. Not applied: the endpoint has no access entries."""
     bare.write(aws.endpoint.url, REGION, cluster="green", eks_cluster="green")
-    planned = bare.plan()["planned_values"]["root_module"]["child_modules"][0]["resources"]
-    groups = {one["index"]: one["values"]["kubernetes_groups"] for one in planned if one["type"] == "aws_eks_access_entry"}
+    values: dict[str, Any] = bare.plan()["planned_values"]
+    return values
+
+
+def test_on_eks_the_roles_become_the_groups_of_the_manifests(planned: dict[str, Any]) -> None:
+    resources = planned["root_module"]["child_modules"][0]["resources"]
+    groups = {one["index"]: one["values"]["kubernetes_groups"] for one in resources if one["type"] == "aws_eks_access_entry"}
     assert set(groups) == {"k8s", "ssh", "observe"}
     rbac = (TREE / "infra" / "kubernetes" / "rbac.yaml").read_text()
     assert all(f'name: "{group}"' in rbac for named in groups.values() for group in named)
-    accounts = {one["index"] for one in planned if one["type"] == "aws_eks_pod_identity_association"}
+    accounts = {one["index"] for one in resources if one["type"] == "aws_eks_pod_identity_association"}
     namespace = (TREE / "infra" / "kubernetes" / "namespace.yaml").read_text()
     assert all(f"name: {account}\n" in namespace for account in accounts)
 
 
-def test_who_only_observes_can_become_nobody_who_writes(aws: Aws, bare: Terraform) -> None:
-    bare.write(aws.endpoint.url, REGION, cluster="red")
-    bare.apply("-target=module.hotspare.aws_iam_role_policy.host")
-    document = aws.client("iam").get_role_policy(RoleName="hotspare-red", PolicyName="become-worker-roles")["PolicyDocument"]
-    (observe,) = (role["Arn"] for role in aws.client("iam").list_roles()["Roles"] if role["RoleName"] == "hotspare-red-observe")
-    assert [one["Resource"] for one in document["Statement"]] == [[observe]]
-    bare.destroy()
+def test_who_only_observes_can_become_nobody_who_writes(planned: dict[str, Any]) -> None:
+    assert planned["outputs"]["may_become"]["value"] == ["observe"]
+
+
+def test_what_is_not_asked_for_is_not_made(planned: dict[str, Any]) -> None:
+    kinds = {one["type"] for one in planned["root_module"]["child_modules"][0]["resources"]}
+    assert not {kind for kind in kinds if "security_group" in kind or "autoscaling" in kind}
 
 
 def test_each_worker_role_has_the_policy_of_the_table(aws: Aws, module: Terraform) -> None:
@@ -183,9 +189,11 @@ def test_whoever_runs_hotspare_may_become_these_roles_and_do_nothing_else(aws: A
     (policy,) = iam.list_role_policies(RoleName=name)["PolicyNames"]
     (statement,) = iam.get_role_policy(RoleName=name, PolicyName=policy)["PolicyDocument"]["Statement"]
     assert statement["Action"] == ["sts:AssumeRole"]
-    assert set(statement["Resource"]) == set(module.outputs()["role_arns"].values())
+    outputs = module.outputs()
+    assert set(statement["Resource"]) == {outputs["role_arns"][role] for role in outputs["may_become"]}
+    assert set(outputs["may_become"]) == set(PERMISSIONS)
     trust = iam.get_role(RoleName=f"{name}-aws")["Role"]["AssumeRolePolicyDocument"]["Statement"]
-    assert trust[0]["Principal"] == {"AWS": module.outputs()["host_role_arn"]}
+    assert trust[0]["Principal"] == {"AWS": outputs["host_role_arn"]}
     profile = iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]
     assert [role["RoleName"] for role in profile["Roles"]] == [name]
 
