@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from activities.errors import HotspareError
 from activities.gpu_records import banned
@@ -36,7 +37,7 @@ def weigh_with_past(memory: HostMemory, answer: ProbeAnswer, request: Examine, o
     try:
         record = memory.recall(request.node.instance_id)
         known = boards_of(memory, request.node.instance_id, answer.gpus)
-        whole = replace(answer, gpus=with_lost(answer.gpus, record))
+        whole = replace(answer, gpus=with_lost(answer.gpus, record, request.node, _booted_at(answer)))
 
         def change(now: HostRecord) -> HostRecord:
             now = with_sight(_with_earlier(now, known), request.node, answer.gpus, answer.taken_at)
@@ -51,6 +52,10 @@ def weigh_with_past(memory: HostMemory, answer: ProbeAnswer, request: Examine, o
     past = _with_present(record, whole, request, overrides, incident)
     bans = tuple(banned(known.records))
     return Weighed(_not_to_serve(weigh(whole, request, overrides, past), bans), bans, tuple(known.attempts()))
+
+
+def _booted_at(answer: ProbeAnswer) -> datetime | None:
+    return None if answer.uptime_s is None else answer.taken_at - timedelta(seconds=answer.uptime_s)
 
 
 def _not_to_serve(found: Diagnosis, bans: tuple[str, ...]) -> Diagnosis:

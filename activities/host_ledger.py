@@ -60,13 +60,25 @@ def _was_there(boards: Iterable[GpuRecord], instance_id: str, at: datetime) -> b
     return any(home.first_seen - SEEN_AGAIN <= at <= home.last_seen + SEEN_AGAIN for home in homes)
 
 
-def with_lost(gpus: Sequence[GpuRef], record: HostRecord) -> tuple[GpuRef, ...]:
-    """Return the GPUs of a look and those that host memory has at other addresses of the same host: a lost GPU has no serial."""
-    if not same_host((gpu.serial for gpu in gpus), (gpu.serial for gpu in record.gpus)):
+def with_lost(gpus: Sequence[GpuRef], record: HostRecord, node: Node, booted_at: datetime | None) -> tuple[GpuRef, ...]:
+    """Return the GPUs of a look, and those that host memory has at other addresses of the same host: a lost GPU has no serial."""
+    if not _on_remembered_host(gpus, record, node, booted_at):
         return tuple(gpus)
     present = {canonical(gpu.pci) for gpu in gpus} | {gpu.serial for gpu in gpus}
     lost = [gpu for gpu in record.gpus if gpu.pci and canonical(gpu.pci) not in present and gpu.serial not in present]
     return (*gpus, *(GpuRef(uuid=gpu.uuid, pci=gpu.pci, serial=gpu.serial) for gpu in lost))
+
+
+def _on_remembered_host(gpus: Sequence[GpuRef], record: HostRecord, node: Node, booted_at: datetime | None) -> bool:
+    """Whether the node is on the host that its record tells of.
+
+    Where no GPU could be asked, as after XID 79, the instance must have been started, or booted, before that was written down:
+    EC2's launch time is that of the last start (EC2 API reference, Instance).
+    """
+    if gpus:
+        return bool(same_host((gpu.serial for gpu in gpus), (gpu.serial for gpu in record.gpus)))
+    since = [at for at in (booted_at, node.launched_at) if at is not None]
+    return record.seen_at is not None and bool(since) and min(since) <= record.seen_at
 
 
 def with_sight(record: HostRecord, node: Node, gpus: Sequence[GpuRef], now: datetime) -> HostRecord:

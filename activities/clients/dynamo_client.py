@@ -75,6 +75,6 @@ def _explained(table: str, what: str, error: ClientError) -> HotspareError:
         return Throttled(message)
     if code == "ResourceNotFoundException":
         return BadInput(f"{message}; make it with infra/terraform or: hotspare ledger --create-table")
-    if code in REFUSED:
+    if code in REFUSED or status == 403:
         return AccessRefused(f"{message}; infra/iam/memory has the policy that each worker role needs (docs/ledger.md)")
     return ProviderBusy(message) if status >= 500 or code in MADE_SOON else BadInput(message)

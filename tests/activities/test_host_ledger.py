@@ -38,12 +38,14 @@ GPUS = tuple(GpuRef(index=n, uuid=f"GPU-{n}", pci=f"0000:1{n}:00", serial=f"165{
 LOST = "[ 4900.000000] NVRM: Xid (PCI:0000:13:00): 79, GPU has fallen off the bus."
 
 
-def look(memory: HostMemory, node: Node, *lines: str, gpus: tuple[GpuRef, ...] = GPUS, at: datetime = NOW) -> Weighed:
+def look(
+    memory: HostMemory, node: Node, *lines: str, gpus: tuple[GpuRef, ...] = GPUS, at: datetime = NOW, uptime_s: float = 5000.0
+) -> Weighed:
     """Look at a node as the activity does."""
     nothing = Diagnosis("none", Action.NONE, Confidence.LOW)
     fine = (Finding("nvml", Verdict.OK, "GPUs answer"),)
     events = tuple(read_lines(lines))
-    seen = ProbeAnswer(Verdict.OK, f"boot of {node.name}", 5000.0, at, "p5.48xlarge", gpus, 0, fine, events, nothing)
+    seen = ProbeAnswer(Verdict.OK, f"boot of {node.name}", uptime_s, at, "p5.48xlarge", gpus, 0, fine, events, nothing)
     return weigh_with_past(memory, seen, Examine(node=node, incident=f"incident/lab/{node.instance_id}@run"), {})
 
 
@@ -89,6 +91,28 @@ def test_a_gpu_that_fell_off_the_bus_is_known_by_its_address_and_stays_the_hosts
     assert found.diagnosis.gpu.serial == "1653"
     assert len(memory.recall("i-old").gpus) == 8
     assert memory.recall("i-old").faults[0].gpu_serial == "1653"
+
+
+@pytest.mark.parametrize(
+    ("uptime_s", "launched", "known"),
+    [
+        (90_000.0, None, True),
+        (600.0, None, False),
+        (600.0, NOW - timedelta(days=9), True),
+        (600.0, NOW + timedelta(days=1), False),
+    ],
+)
+def test_where_no_gpu_may_be_asked_the_host_is_that_of_before_if_it_was_not_started_since(
+    uptime_s: float, launched: datetime | None, known: bool
+) -> None:
+    memory = FakeMemory()
+    look(memory, OLD)
+    lost = f"[ {uptime_s - 100:.6f}] NVRM: Xid (PCI:0000:13:00): 79, GPU has fallen off the bus."
+    node = OLD.model_copy(update={"launched_at": launched})
+    found = look(memory, node, lost, gpus=(), at=NOW + timedelta(days=1, hours=1), uptime_s=uptime_s)
+    assert found.diagnosis.gpu is not None
+    assert found.diagnosis.gpu.serial == ("1653" if known else "")
+    assert len(memory.recall("i-old").gpus) == 8
 
 
 def test_on_another_host_an_address_names_no_remembered_gpu(memory: HostMemory) -> None:
