@@ -31,9 +31,13 @@ NOW = datetime.now(UTC)
 
 
 class FakeHealers:
-    """An Auto Scaling group has the first node."""
+    """An Auto Scaling group has the first node; where `owned` is set, EKS Auto Mode the second."""
+
+    owned = False
 
     def found(self, node: Node) -> list[Healer]:
+        if node.name == "node-2" and self.owned:
+            return [Healer(kind="EKS Auto Mode", name="", owns="EKS Auto Mode owns it and lets nobody restart it")]
         return [Healer(kind="Auto Scaling group", name="gpu-asg")] if node.name == "node-1" else []
 
 
@@ -186,6 +190,19 @@ def test_other_healers_are_named_and_those_that_cannot_be_asked_too(past: Past, 
     inventory.away = True
     said = type_in(*REBOOT)[1]
     assert "who else repairs these nodes is not known: EC2 does not answer" in said
+
+
+def test_nodes_that_have_no_such_rung_are_counted_with_the_reason(past: Past, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeHealers, "owned", True)
+    said = type_in(*REBOOT)[1]
+    assert "also repaired by Auto Scaling group gpu-asg: 1 node; it is told to stand back" in said
+    assert "not for 1 node: EKS Auto Mode owns it and lets nobody restart it" in said
+
+
+def test_with_kubernetes_nobody_is_left_unasked(past: Past, config: Path) -> None:
+    assert "without [kubernetes] in the settings nobody asks for Karpenter" in type_in(*REBOOT)[1]
+    config.write_text(config.read_text().replace("[kubernetes]\n", '[kubernetes]\nsource = "kubeconfig"\n'))
+    assert json.loads(type_in(*REBOOT, "--json")[1])["not_asked"] == ""
 
 
 def test_a_pool_that_keeps_a_mode_of_its_own_is_told(past: Past, config: Path) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from activities.errors import BadInput, HotspareError
+from activities.errors import BadInput
 from activities.host_memory import HostRecord
-from activities.names import ROLE_HEAD
 from checks.model import Action
 from workers.cli.common import OK, REFUSED, Answer, ConfigOption, JsonOption, answering
+from workers.cli.promote_healers import Healers, healers_in_words, look_for_healers
 from workers.cli.promoting import pools_apart, promoted, write_promotion
 from workers.cli.replay import MOST_INCIDENTS, SinceOption, closed_since, many, read_period
 from workers.cli.track_record import RUNG_NAMES, TrackRecord, track_record
@@ -26,19 +25,8 @@ from workflows.decisions.ladder import DISRUPTIVE
 from workflows.decisions.replayed import Replay, in_words, replay
 from workflows.decisions.settings import Mode
 
-OTHER_HEALERS = "Karpenter, EKS node auto repair and Auto Mode, NVSentinel, ParallelCluster, HyperPod"
-"""Healers that Hotspare has no way to ask yet: whether they look after these nodes is for a person to know."""
-
 MOST_SHOWN = 10
 """Differences and words that are shown to people. Hotspare default; --json gives all."""
-
-
-@dataclass(frozen=True)
-class Healers:
-    """Who else repairs these nodes: nodes by healer, and what could not be found out."""
-
-    nodes: dict[str, int] = field(default_factory=dict)
-    unknown: str = ""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -80,7 +68,8 @@ def promote(
                 "cut": cut,
                 "healers": healers.nodes,
                 "healers_unknown": healers.unknown,
-                "not_asked": OTHER_HEALERS,
+                "without_rung": healers.without_rung,
+                "not_asked": healers.not_asked,
                 "file": settings.file,
                 "written": written,
             }
@@ -131,20 +120,11 @@ def look(settings: Settings, fault_class: str, rung: Action, to: Mode, since: st
     wiring = Wiring(settings)
     try:
         hosts: list[HostRecord] = wiring.memory.records()
-        healers = _healers(wiring, settings) if rung in DISRUPTIVE else Healers()
+        healers = look_for_healers(wiring, settings, rung) if rung in DISRUPTIVE else Healers()
     finally:
         wiring.close()
     record = track_record(of_class, hosts, fault_class, rung, begin)
     return record, replay(of_class, promoted(settings.policy, fault_class, rung, to), settings.policy), healers, cut
-
-
-def _healers(wiring: Wiring, settings: Settings) -> Healers:
-    try:
-        nodes = [node for node in wiring.inventory.list(settings.name) if node.role != ROLE_HEAD]
-        found = Counter(healer.words for node in nodes for healer in wiring.healers.found(node))
-    except HotspareError as error:
-        return Healers(unknown=str(error))
-    return Healers(nodes=dict(found.most_common()))
 
 
 def _agreed(as_json: bool) -> bool:
@@ -176,7 +156,7 @@ def _tell(answer: Answer, settings: Settings, asked: Asked, record: TrackRecord,
         lines.append(Text(f"  {many(record.unreadable, 'decision')} could not be read", style="yellow"))
     lines += _otherwise(record)
     lines += _past(past, asked)
-    lines += _others(healers, asked)
+    lines += healers_in_words(healers) if asked.rung in DISRUPTIVE else []
     for pool, mode in pools_apart(
         promoted(settings.policy, asked.fault_class, asked.rung, asked.to), asked.fault_class, asked.rung
     ).items():
@@ -206,21 +186,6 @@ def _past(past: Replay, asked: Asked) -> list[str]:
     ]
     if past.unknown:
         lines.append(f"  {many(past.unknown, 'decision')} could not be made again; see: hotspare replay")
-    return lines
-
-
-def _others(healers: Healers, asked: Asked) -> list[Any]:
-    if asked.rung not in DISRUPTIVE:
-        return []
-    lines: list[Any] = [
-        f"also repaired by {name}: {many(count, 'node')}; it is told to stand back before this rung"
-        for name, count in healers.nodes.items()
-    ]
-    if healers.unknown:
-        lines.append(Text(f"who else repairs these nodes is not known: {healers.unknown}", style="yellow"))
-    elif not healers.nodes:
-        lines.append("no Auto Scaling group has these nodes")
-    lines.append(f"not asked, so not known: {OTHER_HEALERS}")
     return lines
 
 
