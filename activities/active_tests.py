@@ -78,7 +78,7 @@ def _not_ours(facts: NodeFacts) -> str:
     if node.lease and not names.is_replacement(node.lease):
         return f"{node.name} is leased to {node.lease}, which is not ours"
     held = job is not None and job.state is JobState.HELD and job.ours
-    if node.quarantine or node.lease or held or node.role == names.ROLE_SPARE:
+    if node.quarantine or node.lease or held or node.role in (names.ROLE_SPARE, names.ROLE_NEW):
         return ""
     return (
         f"{node.name} is not ours to test: it has no quarantine and no lease of ours, no job that we hold has it, it is no spare"

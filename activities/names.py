@@ -13,6 +13,7 @@ TAG_QUARANTINE = f"{PREFIX}:quarantine"  # value: id of the incident that owns t
 TAG_LEASE = f"{PREFIX}:lease"  # value: id of the ReplaceNode workflow that uses this spare
 TAG_REPLACES = f"{PREFIX}:replaces"  # value: instance id of the node that this one stands in for
 TAG_FATE = f"{PREFIX}:fate"  # probation | retired
+TAG_TOKEN = f"{PREFIX}:token"  # on an instance that Hotspare launched: the end of the token of that launch
 TAG_STOOD_BACK = f"{PREFIX}:stood-back"  # value: id of the incident for which other healers stand back, and who they are
 TAG_REPAIR_PAUSED = (
     f"{PREFIX}:repair-paused"  # on a node group of EKS: value: the incident for which its repair was first switched off
@@ -38,11 +39,12 @@ KUBE_MANAGED_BY = f"{KUBE}/managed"  # label of everything that Hotspare creates
 AWS_TAG_GROUP = "aws:autoscaling:groupName"  # AWS writes it on every member of an Auto Scaling group
 
 ROLE_WORKER, ROLE_SPARE, ROLE_HEAD = "worker", "spare", "head"
+ROLE_NEW = "new"  # launched for the pool, and not tested yet: in no pool, and no worker
 FATE_IN_SERVICE, FATE_PROBATION, FATE_RETIRED = "back in service", "probation", "retired"
 FATE_REPLACED = "replaced"  # given up: its cluster terminated the instance and launches another
+FATE_DRAINED = "drained"  # begins the value of the tag: by whom, and why; a spare that is leased to nobody any more
 FATE_WITH_PERSON = "with a person"  # quarantined, and an incident ended without having settled the node's fate
 
-FATE_DRAINED = "drained"  # begins the value of the tag: by whom, and why; a spare that is leased to nobody any more
 QUEUE_WORKFLOWS = PREFIX
 QUEUE_AWS = f"{PREFIX}-aws"
 QUEUE_K8S = f"{PREFIX}-k8s"
@@ -67,6 +69,7 @@ WORKFLOW_RECOVER_JOB = "RecoverJob"
 WORKFLOW_BURN_IN = "BurnIn"
 WORKFLOW_REPLACE_NODE = "ReplaceNode"
 WORKFLOW_QUALIFY_SPARE = "QualifySpare"
+WORKFLOW_PROVISION_SPARE = "ProvisionSpare"
 WORKFLOW_CLUSTER = "Cluster"
 WORKFLOW_SWEEP = "Sweep"
 WORKFLOW_STORM = "Storm"
@@ -78,14 +81,14 @@ def incident_id(cluster: str, instance_id: str) -> str:
     return f"incident/{cluster}/{instance_id}"
 
 
-def is_incident(owner: str) -> bool:
-    """Whether the value of a quarantine tag names an incident."""
-    return owner.startswith("incident/")
 def is_kept_out(fate: str) -> bool:
     """Whether the value of a fate tag keeps a spare out of the pool: it is retired, or a person has drained it."""
     return fate == FATE_RETIRED or fate.startswith(FATE_DRAINED)
 
 
+def is_incident(owner: str) -> bool:
+    """Whether the value of a quarantine tag names an incident."""
+    return owner.startswith("incident/")
 
 
 def is_replacement(owner: str) -> bool:
@@ -111,6 +114,11 @@ def replace_id(cluster: str, replaced_instance_id: str) -> str:
 def qualify_id(cluster: str, instance_id: str) -> str:
     """Workflow id of the test of a spare that waits in the pool."""
     return f"qualify/{cluster}/{instance_id}"
+
+
+def provision_id(cluster: str, token: str) -> str:
+    """Workflow id of one launch for the pool; `token` names the wish, or the instance that is given up for it."""
+    return f"spare/{cluster}/{token}"
 
 
 def cluster_id(cluster: str) -> str:

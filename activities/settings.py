@@ -374,6 +374,17 @@ class EvidenceSettings(Section):
     )
 
 
+class ProvisionSettings(Section):
+    """Instances that Hotspare launches for the pool. Without a template it launches none."""
+
+    templates: dict[str, str] = Field(
+        {},
+        description='Launch template (name or id) by instance type, or by type and zone: {"p5.48xlarge/us-east-1a" = "gpu-a"}. '
+        "It has image, subnet, placement group, EFA interfaces and instance profile",
+    )
+    version: str = Field("$Default", description="Version of the launch templates. Source: EC2's own default")
+
+
 class EffectSettings(Section):
     """Times around effects on the outside world."""
 

@@ -26,6 +26,7 @@ from activities.settings import (
     KubernetesSettings,
     NotifySettings,
     ParitySettings,
+    ProvisionSettings,
     Section,
     SlurmSettings,
     StoreSettings,
@@ -78,6 +79,7 @@ class Settings(Section):
     notify: NotifySettings = NotifySettings()
     store: StoreSettings = StoreSettings()
     evidence: EvidenceSettings = EvidenceSettings()
+    provision: ProvisionSettings = ProvisionSettings()
     effects: EffectSettings = EffectSettings()
     intake: IntakeSettings = IntakeSettings()
     watcher: WatcherSettings = WatcherSettings()

@@ -48,6 +48,7 @@ from activities.nvsentinel import NvSentinelHealers
 from activities.owned_nodes import OwnedNodes
 from activities.parity import FleetParity, ParityActivities
 from activities.probing import ChecksArchive, Probe
+from activities.provisioning import ProvisioningActivities
 from activities.quarantine import HeadFileMarks, LauncherMarks, QuarantineActivities, QuarantineMarks
 from activities.reconcile import ReconcileActivities
 from activities.spare_records import SpareActivities, records_of
@@ -347,6 +348,14 @@ class Wiring:
         return HeadFileMarks(settings.job.head, self.access_to, self.inventory, settings.access.sudo)
 
     @property
+    def _provisioning(self) -> ProvisioningActivities:
+        from activities.clients.provision_boto3 import ProvisionBoto3
+
+        settings, role = self._settings, credentials_of(self._settings, self._role)
+        client = ProvisionBoto3(settings.aws, role)
+        return ProvisioningActivities(client, self.ec2, self.memory, settings.provision, settings.effects)
+
+    @property
     def _replacer(self) -> Replacer:
         """Whoever replaces nodes that are given up: HyperPod, clustermgtd of ParallelCluster, else nobody."""
         if self.hyperpod is not None:
@@ -434,12 +443,13 @@ class Wiring:
         )
         ec2 = Ec2Activities(self.ec2, self.access_to, self.memory, settings.effects)
         jobs = JobActivities(self._job_adapter, self.inventory, marks, settings.job)
-        look_ups = [InventoryActivities(self.inventory, lambda nodes: records_of(self.memory, nodes))]
+        look_ups: list[object] = [InventoryActivities(self.inventory, lambda nodes: records_of(self.memory, nodes))]
         look_ups += [HostMemoryActivities(self.memory), SpareActivities(self.memory)]
         drains, replacer = self.kubernetes is not None, self._replacer
         look_ups.append(BriefingActivities(self.inventory, self.memory, self.healers, drains, replacer))
         look_ups.append(HealerActivities(self.healers))
         look_ups.append(CapacityActivities(self.ec2, self.capacity, self.memory, settings.effects))
+        look_ups.append(self._provisioning)
         look_ups.append(ParityActivities(self.parity, self.inventory, self.memory))
         reconcile = ReconcileActivities(self.ec2, self.inventory, marks, self.memory, self._job_adapter)
         giving_up = GivingUpActivities(replacer, self.ec2, settings.effects)

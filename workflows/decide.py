@@ -19,6 +19,7 @@ from workflows.decisions.cluster_book import Judgement, judge_asks
 from workflows.decisions.facts import Facts, Step
 from workflows.decisions.orphans import LeftBehind, OrphanPlan, plan_orphans
 from workflows.decisions.policy import next_step
+from workflows.decisions.provisioning import LaunchPlan, ProvisionFacts, plan_launch
 from workflows.decisions.settings import ClusterSettings, PolicySettings, SweepSettings
 from workflows.decisions.spares_settings import SpareSettings
 from workflows.decisions.spares_standing import standing_of
@@ -122,6 +123,11 @@ class DecideActivities:
     def plan_spare_tests(self, seen: PoolSeen) -> SpareTests:
         """Choose which spares are tested now."""
         return plan_spare_tests(seen, self._spares, self._policy)
+
+    @activity.defn
+    def plan_launch(self, facts: ProvisionFacts) -> LaunchPlan:
+        """Choose what comes first, launch or termination, where a new spare is made."""
+        return plan_launch(facts, self._policy.for_pool(facts.instance_type))
 
     @activity.defn
     def plan_sweep(self) -> SweepPlan:

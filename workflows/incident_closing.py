@@ -41,7 +41,7 @@ async def retire(incident: Incident, step: Step) -> None:
     await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT, healed=tried_in_vain)
     incident.fate = names.FATE_RETIRED
     incident.strike = True
-    incident.learn(settled=True)
+    incident.learn(settled=True, retired=True)
     incident.tell("retired", f"quarantined for a person: {'; '.join(step.because)}")
     words = f"{incident.node.name} is retired: open a support case, replace the instance"
     if incident.known.not_drained:

@@ -38,6 +38,29 @@ class Replacement(Message):
     reason: str = ""
 
 
+class StartProvision(Message):
+    """Input of ProvisionSpare. By hand `instance_type` is needed; `in_place_of` a retired node, by any alias, that goes for it.
+
+    `incident` owns that node's quarantine. `approved`: a slot that others may take is risked.
+    """
+
+    instance_type: str = ""
+    cluster: str = ""
+    zone: str = ""
+    in_place_of: str = ""
+    incident: str = ""
+    approved: bool = False
+    reason: str = "asked for by hand"
+
+
+class Provisioned(Message):
+    """Result of ProvisionSpare: the new spare, or why there is none."""
+
+    outcome: str
+    spare: str = ""
+    because: list[str] = []
+
+
 class StartQualification(Message):
     """Input of QualifySpare. By hand only `node` is needed."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workflows.burn_in import BurnIn
 from workflows.cluster import Cluster
+from workflows.provision_spare import ProvisionSpare
 from workflows.qualify_spare import QualifySpare
 from workflows.reconcile import Reconcile
 from workflows.recover_job import RecoverJob
@@ -12,4 +13,4 @@ from workflows.replace_node import ReplaceNode
 from workflows.storm import Storm
 from workflows.sweep import Sweep
 
-WORKFLOWS: list[type] = [RemediateNode, RecoverJob, BurnIn, ReplaceNode, QualifySpare, Cluster, Storm, Sweep, Reconcile]
+WORKFLOWS: list[type] = [RemediateNode, RecoverJob, BurnIn, ReplaceNode, QualifySpare, ProvisionSpare, Cluster, Storm, Sweep, Reconcile]

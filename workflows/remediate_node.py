@@ -26,6 +26,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import incident_looking as looking
     from workflows import incident_people as people
     from workflows import incident_proving as proving
+    from workflows import incident_renewing as renewing
     from workflows import incident_repairs as repairs
     from workflows import incident_replacing as replacing
     from workflows import incident_steps as steps
@@ -64,6 +65,7 @@ STEPS: dict[StepKind, Callable[[Incident, Step], Awaitable[None]]] = {
     StepKind.REPLACE_BY_DRAIN: giving_up.replace_by_drain,
     StepKind.RETURN_TO_POOL: closing.return_to_pool,
     StepKind.RETIRE: closing.retire,
+    StepKind.RENEW: renewing.renew,
     StepKind.ASK_PERSON: people.ask_person,
 }
 

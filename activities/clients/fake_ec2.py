@@ -18,8 +18,8 @@ from activities.inventory import Node
 class FakeEc2:
     """An `Ec2Client` over machines. `ended` is called with the name of a machine whose work has ended.
 
-    `statuses` are status checks by instance id that a test tells in place of those that follow from the machine; `reserved` is the
-    reservation that an instance runs in.
+    `statuses` are status checks by instance id that a test tells in place of those that follow from the machine; `reserved` is
+    the reservation that an instance runs in.
     """
 
     def __init__(
@@ -78,6 +78,19 @@ class FakeEc2:
         """Return the state of an instance without looking at it as a poller does."""
         with self._lock:
             return self._machine(instance_id).state
+
+    def add(self, node: Node, tags: dict[str, str]) -> None:
+        """Take in an instance that was launched."""
+        self.tags[node.instance_id] = {"Name": node.name, **tags}
+        self._nodes[node.instance_id] = node
+
+    def terminate(self, instance_id: str) -> None:
+        """End an instance for good."""
+        with self._lock:
+            machine = self._machine(instance_id)
+            machine.state = "terminated"
+            machine.halt()
+            self._ended(machine.name)
 
     def running_in(self, reservation_id: str) -> int:
         """Return how many instances hold a slot of a reservation."""
@@ -158,7 +171,11 @@ class FakeInventory:
         return resolve_alias(known, alias, f"cluster {cluster or 'of FakeFleet'}")
 
     def list(self, cluster: str) -> list[Node]:
-        return self._points.carry_out("inventory", "", lambda: [self._with_tags(node) for node in self._nodes])
+        return self._points.carry_out("inventory", "", self._listed)
+
+    def _listed(self) -> list[Node]:
+        there = [node for node in self._nodes if self._ec2.machine_state(node.instance_id) != "terminated"]
+        return [self._with_tags(node) for node in there]
 
     def _with_tags(self, node: Node) -> Node:
         tags = self._ec2.tags[node.instance_id]

@@ -27,6 +27,7 @@ from activities.clients.fake_job import FakeJob
 from activities.clients.fake_machine import FakeFault, FakeMachine
 from activities.clients.fake_memory import FakeMemory
 from activities.clients.fake_points import LOOK_S, Hold, Points
+from activities.clients.fake_provision import FakeProvision
 from activities.clients.fake_text import all_reduce_text, mpirun_unreachable_text
 from activities.clock import beat
 from activities.draining import DrainActivities, Drained, DrainNode
@@ -49,6 +50,7 @@ from activities.nvsentinel import NvSentinelHealers
 from activities.owned_nodes import OwnedNodes
 from activities.parity import FleetParity, ParityActivities
 from activities.probing import ChecksArchive, Probe
+from activities.provisioning import Launch, ProvisioningActivities
 from activities.quarantine import QUARANTINE_DIR, HeadFileMarks, QuarantineActivities, QuarantineMarks
 from activities.reconcile import ReconcileActivities
 from activities.settings import (
@@ -59,10 +61,11 @@ from activities.settings import (
     HealerSettings,
     JobSettings,
     ParitySettings,
+    ProvisionSettings,
     StoreSettings,
 )
-from activities.stood_back import StoodBack
 from activities.spare_records import SpareActivities, records_of
+from activities.stood_back import StoodBack
 
 GROUP_BUSBW_GBS = 470.0
 """In-place bus bandwidth of healthy p5.48xlarge nodes together at 16 GiB. Source: OCI troubleshooting page, 471."""
@@ -96,7 +99,7 @@ class FakeFleet:
     boot_id, put, start, poll, kill, run.<command> (run.probe, run.quarantine_write, ...), group.start, group.poll, group.kill,
     job.find, job.status, job.hold, job.resume, job.supply, job.leave, drain, drain_for_replacement, inventory, console,
     memory.recall, memory.save, memory.intent, memory.incident, memory.configuration, memory.freezes, memory.keep_freezes, page,
-    group_member, enter_standby, exit_standby, reservation.
+    group_member, enter_standby, exit_standby, reservation, launch, terminate.
     Each takes a node name, a job name or nothing.
     """
 
@@ -122,6 +125,7 @@ class FakeFleet:
         self.groups: AutoScalingClient = self.auto_scaling
         self.reservations = FakeCapacity(self.points, self.ec2.running_in)
         self.capacity: CapacityClient = self.reservations
+        self.provision = FakeProvision(self.points, self.reservations, self._launch, self.ec2.terminate)
         self.inventory = FakeInventory(self.ec2, self._nodes, self.points)
         self.memory = FakeMemory(self.points)
         self.job = FakeJob("train", workers, self.machines, self.points, self._lock, self.quarantined_at_head)
@@ -226,6 +230,14 @@ class FakeFleet:
         holders: list[object] = [
             Ec2Activities(self.ec2, self.access_to, self.memory, EffectSettings(), self.clock),
             CapacityActivities(self.ec2, self.capacity, self.memory, EffectSettings(), self.clock),
+            ProvisioningActivities(
+                self.provision,
+                self.ec2,
+                self.memory,
+                ProvisionSettings(templates={self.instance_type: "gpu"}),
+                EffectSettings(),
+                self.clock,
+            ),
             NodeActivities(self.access_to, probe, gate, access, BurnInSettings(), self.memory, self.clock, parity),
             EvidenceActivities(self.evidence(probe, folder)),
             ParityActivities(parity, self.inventory, self.memory),
@@ -314,6 +326,18 @@ class FakeFleet:
     def _work_ended(self, name: str) -> None:
         if name in self.job.nodes:
             self.job.stop()
+
+    def _launch(self, wanted: Launch) -> str:
+        """Make a machine in pool of nobody yet, as a launch does."""
+        with self._lock:
+            position = len(self._nodes)
+            node = self._entry(position, f"new-{position + 1}", names.ROLE_NEW)
+            self.machines[node.name] = FakeMachine(node.name)
+            self.ec2.add(node, wanted.tags)
+            self._nodes.append(node)
+            if wanted.reservation:
+                self.ec2.reserved[node.instance_id] = wanted.reservation
+            return node.instance_id
 
     def _entry(self, position: int, name: str, role: str) -> Node:
         ip = f"10.0.0.{position + 11}"

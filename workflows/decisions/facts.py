@@ -64,7 +64,8 @@ class Facts(Message):
     `proof` (for the node itself `burn_in`). `drains`: pods are to be moved off the node before it restarts.
     `drain_replaces`: its cluster replaces a node that is drained; `not_drained`: why a drain that was to do so did not.
     `owned_by`: who launched the node's instance and keeps their number. `slot`: the capacity that it runs in, as seen at `slot_at`.
-    `no_capacity`: why EC2 did not start it again after a stop, since `no_capacity_since`.
+    `retired`: this incident has retired it; `renewed`: who launches another in its place. `no_capacity`: why EC2 did not start it
+    again after a stop, since `no_capacity_since`.
     """
 
     cluster: str
@@ -130,6 +131,8 @@ class Facts(Message):
     owned_by: Owner = Owner.EC2
     slot: Slot | None = None
     slot_at: datetime | None = None
+    retired: bool = False
+    renewed: str = ""
     no_capacity: str = ""
     no_capacity_since: datetime | None = None
 
@@ -161,6 +164,7 @@ class StepKind(StrEnum):
     REPLACE_BY_DRAIN = "replace by a drain"
     RETURN_TO_POOL = "return to the pool"
     RETIRE = "retire"
+    RENEW = "renew"
     ASK_PERSON = "ask a person"
     CLOSE = "close"
 

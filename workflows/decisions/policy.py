@@ -13,6 +13,7 @@ from workflows.decisions import guards_repair as repair
 from workflows.decisions.facts import Facts, Step, StepKind
 from workflows.decisions.giving_up import replace_by_drain
 from workflows.decisions.ladder import Rungs, rungs_for
+from workflows.decisions.renewing import renew
 from workflows.decisions.settings import PolicySettings
 
 Guard = Callable[[Facts, PolicySettings, Rungs], Step | None]
@@ -20,6 +21,7 @@ Guard = Callable[[Facts, PolicySettings, Rungs], Step | None]
 RUNBOOK: tuple[Guard, ...] = (
     before.person_owns,
     before.stuck,
+    renew,
     before.fate_is_settled,
     before.look_first,
     before.left_by_earlier,

@@ -111,6 +111,11 @@ class PolicySettings(Section):
         description="From a drain that has a node replaced to an instance that is terminated. Hotspare default: clustermgtd of "
         "ParallelCluster looks every 60 s (its loop_time)",
     )
+    renew_retired: bool = Field(
+        False,
+        description="Launch another instance in the place of a retired one of plain EC2 (provision.templates), and terminate that. "
+        "Hotspare default: a person opens a support case first, for which AWS may want the instance",
+    )
     slot_back_p90_s: float = Field(
         2400.0,
         description="From a stop to a node that serves again, nine times in ten. Hotspare default: up to 10 min to stop, 15 to "

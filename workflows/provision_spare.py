@@ -1,0 +1,254 @@
+"""ProvisionSpare: one new node for the pool: launch, boot, test, known-bad check, into the pool. A retired node may go for it.
+
+Where slots allow, the retired node is held until the new one has passed; in a full reservation it goes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from activities import names
+    from activities.briefing import Briefing, BriefingActivities
+    from activities.capacity import CapacityActivities, LookAtSlot, Slot
+    from activities.ec2 import AwaitBoot, Ec2Activities, TagNode
+    from activities.errors import NoCapacity, UnknownNode
+    from activities.host_records import SpareTest
+    from activities.inventory import InventoryActivities, Node, ResolveNode
+    from activities.node import DeepTest, DeepTestResult, NodeActivities
+    from activities.notify import NotifyActivities, Page
+    from activities.provisioning import AwaitRunning, LaunchSpare, ProvisioningActivities, TerminateNode
+    from activities.spare_records import NoteSpareTest, SpareActivities
+    from checks.model import Verdict
+    from workflows import options
+    from workflows.decide import DecideActivities, bearings, decided
+    from workflows.decisions.provisioning import LaunchPlan, Order, ProvisionFacts
+    from workflows.failures import cause_of, kind_of
+    from workflows.messages import Provisioned, StartProvision
+    from workflows.operator_view import Line, OperatorView
+    from workflows.tokens import Tokens
+
+LISTED_TRIES, LISTED_WAIT = 30, timedelta(seconds=10)
+"""How often, and how long between, a launched instance is looked for in the inventory. Hotspare default: 5 minutes in all."""
+
+
+@workflow.defn
+class ProvisionSpare:
+    """Launch, boot, qualify, into the pool."""
+
+    @workflow.init
+    def __init__(self, start: StartProvision) -> None:
+        self._start = start
+        self._tokens = Tokens()
+        self._view = OperatorView()
+        self._cluster = start.cluster
+        self._launched = ""
+
+    @workflow.run
+    async def run(self, start: StartProvision) -> Provisioned:
+        """Make one spare. Whatever does not go through ends with a page that says what is left, and where."""
+        known = await bearings()
+        self._cluster = start.cluster or known.cluster
+        self._view.attributes_on = known.attributes
+        self._view.attributes(Cluster=self._cluster, Phase="provisioning")
+        try:
+            return await self._provision()
+        except (asyncio.CancelledError, FailureError) as error:
+            cancelled = is_cancelled_exception(error)
+            why = "cancelled by a person" if cancelled else cause_of(error)
+            ended = await self._end("cancelled" if cancelled else "with a person", [why])
+            if cancelled:
+                raise
+            return ended
+
+    async def _provision(self) -> Provisioned:
+        bad = await self._given_up()
+        instance_type = self._start.instance_type or (bad.node.instance_type if bad else "")
+        if not instance_type:
+            raise ApplicationError("name an instance_type, or a node in whose place", type="BadInput", non_retryable=True)
+        plan = await self._planned(instance_type, bad)
+        self._view.tell(plan.order.value, "; ".join(plan.because))
+        if plan.order is Order.REFUSED:
+            return await self._end("refused", plan.because)
+        if bad is not None and plan.order is Order.TERMINATE_THEN_LAUNCH:
+            await self._terminate(bad.node)
+        if not await self._launch(instance_type, bad, plan):
+            return await self._end("no capacity", ["EC2 had no capacity for it; start it again, or launch one by hand"])
+        spare = await self._up(plan)
+        result = await self._test(spare, bad, plan)
+        if result.verdict is not Verdict.OK:
+            await self._tag(spare, {names.TAG_FATE: names.FATE_RETIRED}, "did not pass: for a person")
+            return await self._end("did not pass", [f"{spare.name}: {result.verdict.value}", *result.because[:5]])
+        await self._into_pool(spare, result)
+        if bad is not None and plan.order is Order.LAUNCH_THEN_TERMINATE:
+            await self._terminate(bad.node)
+        self._view.attributes(Node=spare.name, Phase="closed", Outcome="in the pool")
+        return Provisioned(outcome="in the pool", spare=spare.instance_id, because=plan.because)
+
+    async def _given_up(self) -> Briefing | None:
+        if not self._start.in_place_of:
+            return None
+        return await workflow.execute_activity_method(
+            BriefingActivities.brief,
+            ResolveNode(cluster=self._cluster, alias=self._start.in_place_of),
+            summary=f"who is {self._start.in_place_of}",
+            **options.LOOK_UP,
+        )
+
+    async def _planned(self, instance_type: str, bad: Briefing | None) -> LaunchPlan:
+        slot: Slot | None = None
+        if bad is not None:
+            slot = await workflow.execute_activity_method(
+                CapacityActivities.look_at_slot,
+                LookAtSlot(cluster=self._cluster, node=bad.node),
+                summary=f"the capacity that {bad.node.name} runs in",
+                **options.LOOK_UP,
+            )
+        facts = ProvisionFacts(
+            instance_type=instance_type,
+            gives_up=bad.node.name if bad else "",
+            slot=slot,
+            approved=self._start.approved,
+            now=workflow.now(),
+        )
+        return await decided(DecideActivities.plan_launch, facts, "launch or termination first")
+
+    async def _terminate(self, node: Node) -> None:
+        done = await workflow.execute_activity_method(
+            ProvisioningActivities.terminate_node,
+            TerminateNode(node=node, quarantined_by=self._start.incident, token=self._tokens.next()),
+            summary=f"terminate {node.name} ({node.instance_id}): its slot is given up",
+            **options.DISRUPT,
+        )
+        self._view.tell("terminated", f"{node.name} ({node.instance_id}): {'now' if done.made_now else 'it had gone before'}")
+
+    async def _launch(self, instance_type: str, bad: Briefing | None, plan: LaunchPlan) -> bool:
+        """Launch; without capacity wait and try again, of which people are told at once. False when the wait is over."""
+        request = LaunchSpare(
+            cluster=self._cluster,
+            instance_type=instance_type,
+            zone=self._start.zone or (bad.node.zone if bad else ""),
+            reservation=plan.reservation,
+            capacity_block=plan.capacity_block,
+            token=self._tokens.next(),
+        )
+        until: datetime | None = None
+        while True:
+            try:
+                launched = await workflow.execute_activity_method(
+                    ProvisioningActivities.launch_spare, request, summary=f"launch a {instance_type}", **options.DISRUPT
+                )
+                break
+            except ActivityError as error:
+                if kind_of(error) != NoCapacity.__name__:
+                    raise
+                why = cause_of(error)
+            if until is None:
+                until = workflow.now() + timedelta(seconds=plan.wait_s)
+                self._view.tell("no capacity", why)
+                await self._page("waits for capacity", [why])
+            if workflow.now() >= until:
+                return False
+            await workflow.sleep(plan.pause_s, summary=f"waits for capacity: {why[:150]}")
+        self._launched = launched.instance_id
+        self._view.tell("launched", self._launched)
+        return True
+
+    async def _up(self, plan: LaunchPlan) -> Node:
+        """Wait until the instance runs, is in the inventory, and answers."""
+        await workflow.execute_activity_method(
+            ProvisioningActivities.await_running,
+            AwaitRunning(instance_id=self._launched, deadline_s=plan.boot_deadline_s),
+            summary=f"{self._launched} runs",
+            **options.until_gone(plan.boot_deadline_s),
+        )
+        node = await self._listed()
+        boot = await workflow.execute_activity_method(
+            Ec2Activities.await_boot,
+            AwaitBoot(node=node, old_boot_id="", deadline_s=plan.boot_deadline_s),
+            summary=f"{node.name} answers",
+            **options.watch(plan.boot_deadline_s),
+        )
+        self._view.tell("booted", f"{node.name}: boot id {boot.boot_id[:8]} after {boot.waited_s:.0f} s")
+        return node
+
+    async def _listed(self) -> Node:
+        for _ in range(LISTED_TRIES):
+            try:
+                return await workflow.execute_activity_method(
+                    InventoryActivities.resolve_node,
+                    ResolveNode(cluster=self._cluster, alias=self._launched),
+                    summary=f"who is {self._launched}",
+                    **options.LOOK_UP,
+                )
+            except ActivityError as error:
+                if kind_of(error) != UnknownNode.__name__:
+                    raise
+            await workflow.sleep(LISTED_WAIT, summary=f"{self._launched} is not in the inventory yet")
+        message = f"{self._launched} runs and is not in the inventory of {self._cluster}; has it the tag {names.TAG_CLUSTER}?"
+        raise ApplicationError(message, type="UnknownNode", non_retryable=True)
+
+    async def _test(self, spare: Node, bad: Briefing | None, plan: LaunchPlan) -> DeepTestResult:
+        """Test it deep. GPUs that are known bad do not pass, nor does the host that was given up."""
+        request = DeepTest(
+            node=spare,
+            run_id=self._tokens.next_name(),
+            deadline_s=plan.test_deadline_s,
+            settling_s=plan.settling_s,
+            joins=True,
+            left_host=bad.record.gpu_serials if bad else [],
+        )
+        try:
+            result = await workflow.execute_activity_method(
+                NodeActivities.deep_test, request, summary=f"test {spare.name}", **options.watch(plan.test_deadline_s)
+            )
+        except ActivityError as error:
+            result = DeepTestResult(verdict=Verdict.UNKNOWN, cause="could_not_run", because=[cause_of(error)])
+        self._view.tell("tested", f"{spare.name}: {result.verdict.value}: {'; '.join(result.because)}")
+        return result
+
+    async def _into_pool(self, spare: Node, result: DeepTestResult) -> None:
+        test = SpareTest(at=workflow.now(), verdict=result.verdict, because=result.because[:5], boot_id=result.boot_id)
+        await workflow.execute_activity_method(
+            SpareActivities.note_spare_test,
+            NoteSpareTest(instance_id=spare.instance_id, test=test),
+            summary=f"remember: {spare.name} {result.verdict.value}",
+            **options.LOOK_UP,
+        )
+        await self._tag(spare, {names.TAG_ROLE: names.ROLE_SPARE}, "into the pool")
+        self._view.tell("in the pool", spare.name)
+
+    async def _tag(self, spare: Node, tags: dict[str, str], why: str) -> None:
+        request = TagNode(instance_id=spare.instance_id, set=tags, expect={names.TAG_QUARANTINE: ""}, token=self._tokens.next())
+        await workflow.execute_activity_method(Ec2Activities.tag_node, request, summary=f"{spare.name}: {why}", **options.LOOK_UP)
+
+    async def _end(self, outcome: str, because: list[str]) -> Provisioned:
+        """Say to people what came of it, and which instance is left."""
+        self._view.tell(outcome, "; ".join(because))
+        await self._page(outcome, because)
+        self._view.attributes(Phase="closed", Outcome=outcome)
+        return Provisioned(outcome=outcome, spare=self._launched, because=because)
+
+    async def _page(self, outcome: str, because: list[str]) -> None:
+        left = [f"{self._launched} runs, in no pool: test it, or terminate it"] if self._launched else []
+        look = f"aws ec2 describe-instances --instance-ids {self._launched}" if self._launched else "hotspare spares plan"
+        page = Page(
+            key=f"{self._tokens.run}/{outcome}",
+            incident=workflow.info().workflow_id,
+            node=self._launched or self._start.in_place_of,
+            title=f"new spare for {self._cluster}: {outcome}",
+            why=[*because, *left],
+            next_commands=[look],
+        )
+        try:
+            await workflow.execute_activity_method(NotifyActivities.page, page, summary=f"page: {outcome}", **options.PAGE)
+        except ActivityError as error:
+            self._view.tell("page failed", cause_of(error))
+
+    @workflow.query(description="The story so far")
+    def story(self) -> list[Line]:
+        return self._view.lines
