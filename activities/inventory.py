@@ -18,11 +18,11 @@ class Node(Message):
 
     `instance_id` is the key everywhere. `host` is what the SSH configuration calls it. `spine` is the network spine or
     rack where known, `zone` the availability zone: a spare near the job is chosen by them; with `placement_group` they are the
-    failure domains. `pool` is the tag, else the instance type. `quarantine`, `lease`, `fate` and `opt_out` (why the node is to be
-    left alone) are the values of our tags, empty where not set; so are `replaces` and `stood_back` (for whom other healers stand
-    back). `image` is the AMI that the instance was launched from, `group` the Auto Scaling group that it is a member of,
-    `owner` whose it is by its tags (`activities.owners`). `reservation` is the capacity reservation or Capacity Block that
-    the instance runs in.
+    failure domains. So is `nvlink_domain`, the UltraServer whose trays share NVLink: a job on its nodes can use no others. `pool`
+    is the tag, else the instance type. `quarantine`, `lease`, `fate` and `opt_out` (why the node is to be left alone) are the
+    values of our tags, empty where not set; so are `replaces` and `stood_back` (for whom other healers stand back). `image` is
+    the AMI that the instance was launched from, `group` the Auto Scaling group that it is a member of, `owner` whose it is by its
+    tags (`activities.owners`). `reservation` is the capacity reservation or Capacity Block that the instance runs in.
     """
 
     instance_id: str
@@ -39,6 +39,7 @@ class Node(Message):
     lease: str = ""
     fate: str = ""
     placement_group: str = ""
+    nvlink_domain: str = ""
     pool: str = ""
     opt_out: str = ""
     image: str = ""
@@ -51,16 +52,16 @@ class Node(Message):
 
     def domains(self) -> list[str]:
         """The failure domains that the node is in, as limits, freezes and reasons name them."""
-        return domains_of(self.zone, self.placement_group, self.spine)
+        return domains_of(self.zone, self.placement_group, self.spine, self.nvlink_domain)
 
     def pool_name(self) -> str:
         """The pool that the node belongs to: its tag, else its instance type."""
         return self.pool or self.instance_type
 
 
-def domains_of(zone: str, placement_group: str, spine: str) -> list[str]:
-    """Name the failure domains of a place; what is not known is no domain."""
-    kinds = (("zone", zone), ("placement-group", placement_group), ("rack", spine))
+def domains_of(zone: str, placement_group: str, spine: str, nvlink_domain: str = "") -> list[str]:
+    """Name the failure domains of a place, the largest first; what is not known is no domain."""
+    kinds = (("zone", zone), ("placement-group", placement_group), ("rack", spine), ("nvlink", nvlink_domain))
     return [f"{kind}:{name}" for kind, name in kinds if name]
 
 

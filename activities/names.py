@@ -19,6 +19,7 @@ TAG_REPAIR_PAUSED = (
     f"{PREFIX}:repair-paused"  # on a node group of EKS: value: the incident for which its repair was first switched off
 )
 TAG_SPINE = f"{PREFIX}:spine"  # network spine or rack, where the owner tells it
+TAG_NVLINK = f"{PREFIX}:nvlink-domain"  # UltraServer whose trays share NVLink (GB200, GB300), where the owner tells it
 TAG_POOL = f"{PREFIX}:pool"  # pool whose fewest usable nodes are limited; without it the instance type is the pool
 TAG_OPT_OUT = f"{PREFIX}:opt-out"  # value: why Hotspare leaves this node alone
 

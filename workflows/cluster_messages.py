@@ -44,6 +44,7 @@ class Ask(Message):
     zone: str = ""
     spine: str = ""
     placement_group: str = ""
+    nvlink_domain: str = ""
     pool: str = ""
     instance_type: str = ""
     unwanted: list[str] = []

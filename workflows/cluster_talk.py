@@ -63,7 +63,7 @@ class ClusterTalk:
             spare_id=answer.spare.instance_id if answer.spare else "",
             granted_at=answer.granted_at or workflow.now(),
             job=ask.job,
-            domains=domains_of(ask.zone, ask.placement_group, ask.spine),
+            domains=domains_of(ask.zone, ask.placement_group, ask.spine, ask.nvlink_domain),
             pool=ask.pool,
             partners=[node.instance_id for node in answer.partners],
         )

@@ -192,6 +192,7 @@ class Incident:
             zone=self.node.zone,
             spine=self.node.spine,
             placement_group=self.node.placement_group,
+            nvlink_domain=self.node.nvlink_domain,
             pool=self.node.pool_name(),
             instance_type=self.node.instance_type,
             impact=self.known.gpus_waiting,

@@ -103,7 +103,7 @@ def _verdict_on(node: Node, report: BurnInReport) -> Verdict:
 
 async def _partners(incident: Incident, node: Node) -> Answer:
     """Have Cluster lend spares: as long as they are lent nobody leases them."""
-    place = {"zone": node.zone, "spine": node.spine, "placement_group": node.placement_group}
+    place = {"zone": node.zone, "spine": node.spine, "placement_group": node.placement_group, "nvlink_domain": node.nvlink_domain}
     unwanted = [node.instance_id, incident.node.instance_id, *incident.unwanted_spares]
     ask = incident.ask(AskKind.PARTNER).model_copy(update={**place, "partners": PARTNERS, "unwanted": unwanted})
     answer = await incident.talk.ask(ask)

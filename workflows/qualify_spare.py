@@ -89,6 +89,7 @@ class QualifySpare:
             node_name=spare.name,
             zone=spare.zone,
             spine=spare.spine,
+            nvlink_domain=spare.nvlink_domain,
             partners=1,
             only=spare.instance_id,
         )

@@ -152,6 +152,7 @@ class ReplaceNode:
             job=self._start.job,
             zone=replaced.zone,
             spine=replaced.spine,
+            nvlink_domain=replaced.nvlink_domain,
             instance_type=replaced.instance_type,
             unwanted=unwanted,
             impact=self._start.impact,

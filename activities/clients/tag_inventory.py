@@ -43,6 +43,7 @@ def known_node(view: InstanceView) -> KnownNode:
         lease=tags.get(names.TAG_LEASE, ""),
         fate=tags.get(names.TAG_FATE, ""),
         placement_group=view.placement_group,
+        nvlink_domain=tags.get(names.TAG_NVLINK, ""),
         pool=tags.get(names.TAG_POOL, ""),
         opt_out=tags.get(names.TAG_OPT_OUT, ""),
         image=view.image_id,

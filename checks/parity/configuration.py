@@ -36,6 +36,7 @@ FACTS = {
     "shared_mounts": "shared file systems",
     "mounts": "mounts",
     "clock": "clock",
+    "imex_domain": "IMEX domain",
 }
 """What is compared, by the name that settings use, with the words for people."""
 

@@ -11,6 +11,7 @@ from checks.host import Host
 from checks.model import Action, Finding, Verdict
 from checks.parity import Configuration, own_differences
 from checks.parity.configuration import Fact, known, not_applicable, unreadable
+from checks.probes.imex import imex_domain
 from checks.probes.pci import PciGpus
 from checks.probes.readings import NOT_SUPPORTED, OK, NvmlState, Reading
 from checks.probes.software import read_software
@@ -42,6 +43,7 @@ def read_configuration(host: Host, pci: PciGpus, nvml: NvmlState, instance_type:
     facts["efa_devices"] = _efa_devices(host)
     facts["gpus"] = known(str(len(pci.addresses))) if pci.readable else unreadable("the PCI bus could not be listed")
     facts["instance_store"] = _instance_store(host)
+    facts["imex_domain"] = imex_domain(host, instance_type)
     facts["shared_mounts"] = _shared_mounts(host.read_text("/proc/mounts"))
     facts.update(_gpu_facts(nvml))
     return Configuration(instance_type, facts)

@@ -9,7 +9,7 @@ import pytest
 
 from checks.host import Host
 from checks.model import Action, Finding, Verdict
-from checks.parity import Configuration, configuration_from_json
+from checks.parity import Configuration, configuration_from_json, fits
 from checks.parity.configuration import KNOWN, NOT_APPLICABLE, UNREADABLE, known
 from checks.probes.configuration import judge_configuration, read_configuration, with_checks
 from checks.probes.pci import read_pci
@@ -118,13 +118,15 @@ def test_everything_of_a_whole_node_is_read(node: TestNode) -> None:
         "instance_store": "8 disks, raid0 of 8 on /scratch",
         "shared_mounts": "lustre /fsx, nfs4 /home",
     }
-    assert {name: fact.state for name, fact in seen.facts.items() if fact.state != KNOWN} == {"clock_application": NOT_APPLICABLE}
+    missing = {name for name, fact in seen.facts.items() if fact.state == NOT_APPLICABLE}
+    assert missing == {"clock_application", "imex_domain"}
+    assert not [name for name, fact in seen.facts.items() if fact.state == UNREADABLE]
 
 
 def test_an_empty_root_is_unreadable_and_accuses_nobody(tmp_path: Path) -> None:
     host = Host(str(tmp_path), {"PATH": str(tmp_path)})
     seen = read_configuration(host, read_pci(host), NvmlState("no_library", "no libnvidia-ml.so.1"), "p5.48xlarge", 5.0)
-    assert {fact.state for fact in seen.facts.values()} == {UNREADABLE}
+    assert {fact.state for name, fact in seen.facts.items() if name != "imex_domain"} == {UNREADABLE}
     assert judge_configuration(seen, 0.0) == []
 
 
@@ -245,3 +247,46 @@ def test_a_foreign_document_is_refused(foreign: object) -> None:
 )
 def test_the_driver_tells_its_version_in_every_build(text: str, version: str) -> None:
     assert driver_version_in(text) == version
+
+
+PEERS = "".join(f"10.0.0.{number}\n" for number in range(1, 19))
+ROUTES = """Local:
+  +-- 10.0.0.0/24 2 0 2
+     |-- 10.0.0.7
+        /32 host LOCAL
+     |-- 10.0.0.255
+        /32 link BROADCAST
+"""
+
+
+@pytest.mark.parametrize(
+    ("peers", "routes", "value"),
+    [
+        (PEERS, ROUTES, "18 nodes (756f5a58)"),
+        ("# the rack\n" + "".join(reversed(PEERS.splitlines(keepends=True))), ROUTES, "18 nodes (756f5a58)"),
+        (PEERS.replace("10.0.0.7\n", ""), ROUTES, "17 nodes (69af721f), without this node"),
+        (PEERS, "", "18 nodes (756f5a58)"),
+        ("tray-1\ntray-2\n", ROUTES, "2 nodes (0db9480d)"),
+    ],
+)
+def test_the_imex_domain_of_a_rack_is_its_list_of_nodes_in_any_order_and_whether_this_node_is_on_it(
+    node: TestNode, peers: str, routes: str, value: str
+) -> None:
+    node.write("etc/nvidia-imex/nodes_config.cfg", peers)
+    node.write("proc/net/fib_trie", routes)
+    assert read(node, instance_type="p6e-gb200.36xlarge").value("imex_domain") == value
+
+
+def test_a_tray_whose_imex_domain_is_another_does_not_join_its_peers(node: TestNode) -> None:
+    node.write("proc/net/fib_trie", ROUTES)
+    node.write("etc/nvidia-imex/nodes_config.cfg", PEERS)
+    peers = [read(node, instance_type="p6e-gb200.36xlarge")] * 3
+    node.write("etc/nvidia-imex/nodes_config.cfg", PEERS.replace("10.0.0.7\n", "10.0.0.99\n"))
+    (difference,) = fits(read(node, instance_type="p6e-gb200.36xlarge"), peers).differences
+    assert "IMEX domain 18 nodes" in difference.words
+    assert "without this node here" in difference.words
+
+
+def test_an_imex_list_that_cannot_be_read_accuses_nobody(node: TestNode) -> None:
+    seen = read(node, instance_type="p6e-gb200.36xlarge")
+    assert seen.get("imex_domain").state == UNREADABLE

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from activities.host_memory import Freeze
-from activities.inventory import Node, domains_of
+from activities.inventory import Node
 from workflows.cluster_messages import Answer, AskKind, Breaker, BreakerState, ClusterState, Grant, Holding, RepairEnd
 from workflows.decisions import room
 
@@ -73,7 +73,7 @@ def book_silent(state: ClusterState, holders: list[str], now: datetime, nodes: S
 def _place(node: Node | None) -> dict[str, Any]:
     if node is None:
         return {}
-    return {"domains": domains_of(node.zone, node.placement_group, node.spine), "pool": node.pool_name()}
+    return {"domains": node.domains(), "pool": node.pool_name()}
 
 
 def release_gone(state: ClusterState, gone: list[Grant], leased: set[str]) -> ClusterState:

@@ -47,7 +47,7 @@ def rungs_for(facts: Facts, policy: PolicySettings) -> Rungs:
         reason = _why_not(rung, facts, policy)
         if not reason and mode_of(rung, policy, class_of(facts)) is Mode.OBSERVE:
             observed.append(rung)
-            reason = f"its mode is observe: hotspare promote --class {class_of(facts)} --rung {rung.value} --to approve"
+            reason = _only_observed(rung, facts, policy)
         if reason:
             refused.append(f"{rung.value}: {reason}")
         else:
@@ -68,6 +68,12 @@ def _ladder(facts: Facts, policy: PolicySettings) -> list[Action]:
     if policy.soft_reboot and Action.REBOOT_NODE in ladder and Action.SOFT_REBOOT not in ladder:
         ladder.insert(ladder.index(Action.REBOOT_NODE), Action.SOFT_REBOOT)
     return ladder
+
+
+def _only_observed(rung: Action, facts: Facts, policy: PolicySettings) -> str:
+    if facts.node.instance_type in policy.observe_only_types:
+        return f"{facts.node.instance_type} is only observed, nobody has tried it (policy.observe_only_types)"
+    return f"its mode is observe: hotspare promote --class {class_of(facts)} --rung {rung.value} --to approve"
 
 
 def code_name(code: int) -> str:

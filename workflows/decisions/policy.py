@@ -55,7 +55,7 @@ RUNBOOK: tuple[Guard, ...] = (
 
 def next_step(facts: Facts, policy: PolicySettings) -> Step:
     """Return the incident's next step and why."""
-    policy = policy.for_pool(facts.node.pool_name())
+    policy = policy.for_pool(facts.node.pool_name()).for_type(facts.node.instance_type)
     rungs = rungs_for(facts, policy)
     for guard in RUNBOOK:
         step = guard(facts, policy, rungs)

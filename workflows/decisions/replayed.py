@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from activities.host_memory import ClosedIncident, HostRecord
 from activities.inventory import Node
 from activities.message import Message
+from activities.names import FATE_PROBATION
 from activities.node import Examination, Opinion
 from checks.model import Action, Verdict
 from workflows.decisions.facts import Facts, Step, StepKind
@@ -94,6 +95,7 @@ def recorded(facts: Facts, step: Step) -> str:
     kept["attempts"] = [one.model_dump(mode="json", exclude_defaults=True) for one in attempts]
     struck = facts.record.model_dump(mode="json", exclude_defaults=True, include=STRIKE_PARTS)
     kept |= {"strikes": struck} if facts.record.strikes else {}
+    kept |= {"fate": FATE_PROBATION} if facts.record.fate == FATE_PROBATION else {}
     if facts.examination is not None:
         kept["seen"] = facts.examination.model_dump(mode="json", exclude_defaults=True, include=SEEN_PARTS)
     answer = step.model_dump(mode="json", exclude_defaults=True)
@@ -123,7 +125,7 @@ def rebuild(text: str, closed: ClosedIncident) -> Recorded:
 
 def _facts(kept: dict[str, Any], closed: ClosedIncident) -> Facts:
     node = Node.model_validate(kept.pop("node"))
-    past = {**kept.pop("strikes", {}), "attempts": kept.pop("attempts")}
+    past = {**kept.pop("strikes", {}), "attempts": kept.pop("attempts"), "fate": kept.pop("fate", "")}
     record = HostRecord.model_validate({"instance_id": node.instance_id, **past})
     seen = kept.pop("seen", None)
     known = {"run": closed.run_id, **kept}

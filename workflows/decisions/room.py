@@ -17,7 +17,7 @@ from workflows.decisions.windows import outside_windows
 
 def domains(ask: Ask) -> list[str]:
     """The failure domains of the node that asks."""
-    return domains_of(ask.zone, ask.placement_group, ask.spine)
+    return domains_of(ask.zone, ask.placement_group, ask.spine, ask.nvlink_domain)
 
 
 def scopes(instance_id: str, job: str, places: Iterable[str], pool: str) -> set[str]:

@@ -64,6 +64,11 @@ class PolicySettings(Section):
         {}, description='Rungs for single codes, such as "xid:79" or "sxid:20034", over the fault class'
     )
     reset_capable_types: list[str] = Field([], description="Instance types on which a GPU reset is known to work")
+    observe_only_types: list[str] = Field(
+        ["p6e-gb200.36xlarge", "p6e-gb300.36xlarge"],
+        description="Instance types that are only observed, whatever `mode` says: Hotspare was never tried on them. Take a type out "
+        "once you have",
+    )
     soft_reboot: bool = Field(False, description="Try a reboot over SSH before the EC2 reboot")
     resume_first: bool = Field(
         True, description="Swap in a qualified spare first and repair afterwards, when one is free and a job waits"
@@ -95,7 +100,7 @@ class PolicySettings(Section):
     probation_h: float = Field(
         168.0,
         ge=0,
-        description="Hours of probation after a repair: a fault that comes back starts one rung up, and as a spare the node comes "
+        description="Hours of probation after a repair: a fault that comes back starts one rung up, and as a spare it comes "
         "after others. Source: InfiniteHBD-Trace, 20 % of repaired servers fail again within 7 days",
     )
     boot_deadline_s: float = Field(
@@ -182,6 +187,12 @@ class PolicySettings(Section):
         rest = self.model_dump(exclude={"pools"})
         return PolicySettings.model_validate({**rest, **changed})
 
+    def for_type(self, instance_type: str) -> PolicySettings:
+        """Return the policy as it is for one instance type: one that was never tried is only observed."""
+        if instance_type not in self.observe_only_types:
+            return self
+        return self.model_copy(update={"mode": Mode.OBSERVE, "mode_by_rung": {}, "mode_by_class": {}})
+
 
 class ClusterSettings(Section):
     """Limits that hold for the whole cluster."""
@@ -245,6 +256,11 @@ class ClusterSettings(Section):
     )
     storm_domain_percent: float = Field(
         50.0, description="And at least this share of that domain. Hotspare default: half of what hangs on one switch"
+    )
+    storm_nvlink_nodes: int = Field(
+        2,
+        description="So many trays of one NVLink domain (UltraServer) with link-like faults are one event, whatever their share. "
+        "Hotspare default: they hang on the same switches",
     )
     storm_lasts_s: float = Field(
         21600.0,

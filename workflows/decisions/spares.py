@@ -134,6 +134,9 @@ def _why_not(ask: Ask, spare: Node, pool: Pool, leased: list[str]) -> str:
         return f"EC2 says {spare.state}; spares run warm"
     if ask.instance_type and spare.instance_type and spare.instance_type != ask.instance_type:
         return f"is a {spare.instance_type}, the node is a {ask.instance_type}"
+    if ask.nvlink_domain and spare.nvlink_domain != ask.nvlink_domain:
+        where = spare.nvlink_domain or "none that is known"
+        return f"is in another NVLink domain ({where}), the node's is {ask.nvlink_domain}"
     known = pool.standings.get(spare.instance_id)
     if known is not None and known.rank is Rank.REFUSED and ask.only != spare.instance_id:
         return known.reason

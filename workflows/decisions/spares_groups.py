@@ -19,6 +19,7 @@ class Place(StrEnum):
     ZONE = "zone"
     PLACEMENT_GROUP = "placement-group"
     RACK = "rack"
+    NVLINK = "nvlink"
 
 
 NAME_OF: dict[Place, Callable[[Node], str]] = {
@@ -26,6 +27,7 @@ NAME_OF: dict[Place, Callable[[Node], str]] = {
     Place.ZONE: lambda node: node.zone,
     Place.PLACEMENT_GROUP: lambda node: node.placement_group,
     Place.RACK: lambda node: node.spine,
+    Place.NVLINK: lambda node: node.nvlink_domain,
 }
 
 
@@ -36,11 +38,15 @@ def groups_of(
     within: Place = Place.ZONE,
     survive: Place | None = None,
 ) -> list[PoolNeed]:
-    """Return what each group of working nodes needs spares for. A spare that is retired or drained counts as none."""
+    """Return what each group of working nodes needs spares for. Trays of an NVLink domain can only be replaced within it.
+
+    A spare that is retired or drained counts as none.
+    """
     groups: dict[tuple[str, str], list[Node]] = {}
     for node in nodes:
         if node.role in (ROLE_WORKER, ROLE_SPARE):
-            groups.setdefault((node.instance_type, NAME_OF[within](node)), []).append(node)
+            place = node.nvlink_domain or NAME_OF[within](node)
+            groups.setdefault((node.instance_type, place), []).append(node)
     needs = []
     for (instance_type, place), members in sorted(groups.items()):
         working = [node for node in members if node.role == ROLE_WORKER]

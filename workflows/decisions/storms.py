@@ -55,18 +55,25 @@ def _of_the_job(alike: list[SeenFault], ask: Ask, limits: ClusterSettings) -> St
 
 
 def _of_a_domain(alike: list[SeenFault], ask: Ask, view: FleetView, limits: ClusterSettings) -> StormSeen | None:
-    """The smallest domain that explains it: rack before placement group before zone."""
+    """The smallest domain that explains it: NVLink domain before rack before placement group before zone."""
     if ask.fault_class not in ALL_BEHIND_ONE_SWITCH:
         return None
     for place in reversed(domains(ask)):
         nodes = {seen.instance_id for seen in alike if place in seen.domains}
         there = view.domains.get(place, view.nodes)
-        if len(nodes) >= limits.storm_domain_nodes and 100.0 * len(nodes) / max(1, there) >= limits.storm_domain_percent:
+        if _is_of(place, len(nodes), there, limits):
             what = f"{len(nodes)} of {there} nodes of {place} show {ask.fault_class}"
             return StormSeen(
                 kind="fabric", scope=place, reason=f"{what}{_within(limits)}: what they share is in question, not that many nodes"
             )
     return None
+
+
+def _is_of(place: str, nodes: int, there: int, limits: ClusterSettings) -> bool:
+    """Trays of one NVLink domain share its switches: two with link faults at once have one cause, whatever their share."""
+    if place.startswith("nvlink:"):
+        return nodes >= limits.storm_nvlink_nodes
+    return nodes >= limits.storm_domain_nodes and 100.0 * nodes / max(1, there) >= limits.storm_domain_percent
 
 
 def _of_the_fleet(alike: list[SeenFault], ask: Ask, view: FleetView, limits: ClusterSettings) -> StormSeen | None:
