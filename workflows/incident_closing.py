@@ -64,9 +64,25 @@ async def close_out(incident: Incident, step: Step) -> None:
     """Give back what is held and write the incident into host memory."""
     if step.page:
         await page(incident, step.page, step.outcome)
+    await tell_end(incident, step)
+    await give_all_back(incident)
+    await remember(incident, step)
+    await pages_are_out(incident)
+
+
+async def tell_end(incident: Incident, step: Step) -> None:
+    """Write the end into the story, and let other healers look after a node that serves."""
     incident.tell(step.outcome, "; ".join(step.because))
     await release(incident)
+
+
+async def give_all_back(incident: Incident) -> None:
+    """Give back what Cluster has granted."""
     await incident.talk.give_back(AskKind.NODE_OUT, AskKind.REPAIR_SLOT, AskKind.PARTNER)
+
+
+async def remember(incident: Incident, step: Step) -> None:
+    """Write the incident and its node's fate into host memory."""
     if incident.known.quarantined and not incident.fate:
         incident.fate = names.FATE_WITH_PERSON
     opinion = incident.known.opinion
@@ -100,4 +116,3 @@ async def close_out(incident: Incident, step: Step) -> None:
     await workflow.execute_activity_method(
         HostMemoryActivities.close_host_incident, request, summary=f"remember: {step.outcome}", **options.LOOK_UP
     )
-    await pages_are_out(incident)

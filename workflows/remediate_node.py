@@ -32,10 +32,10 @@ with workflow.unsafe.imports_passed_through():
     from workflows import incident_steps as steps
     from workflows.cluster_messages import Answer, SayHolding
     from workflows.decide import DecideActivities, decided
-    from workflows.decisions.cancelling import cancel_plan
     from workflows.decisions.facts import Facts, Step, StepKind
     from workflows.failures import cause_of, stop_if_cancelled
     from workflows.incident import Incident
+    from workflows.incident_cancelling import stand_down
     from workflows.incident_opening import briefing_of, first_report, identify, read_start
     from workflows.messages import IncidentReport, Replacement, Word
     from workflows.operator_view import Line
@@ -105,7 +105,8 @@ class RemediateNode:
         except (asyncio.CancelledError, FailureError) as error:
             if not is_cancelled_exception(error):
                 raise
-            await self._stand_down()
+            if self._incident.facts is not None:
+                await stand_down(self._incident)
             raise asyncio.CancelledError from error
 
     async def _closed_out(self, step: Step) -> bool:
@@ -149,21 +150,6 @@ class RemediateNode:
     async def _look_anew(self) -> None:
         """Start over from the present state of the world and of host memory, with the new reports."""
         self._incident.start_over(await briefing_of(self._incident.cluster, self._start.node))
-
-    async def _stand_down(self) -> None:
-        """Cancelled: undo what is ours and safe to undo. A node that has not passed a test stays quarantined for a person."""
-        incident = self._incident
-        if incident.facts is None:
-            return
-        plan = cancel_plan(incident.known)
-        incident.hear_cancel(workflow.cancellation_reason() or "")
-        await incident.talk.withdraw_all()
-        if plan.give_up_job:
-            await steps.give_up_node(incident, Step(kind=StepKind.GIVE_UP_NODE, because=["the incident was cancelled"]))
-        if plan.lift_quarantine:
-            await steps.lift_quarantine(incident)
-        because = ["cancelled by a person", plan.node]
-        await closing.close_out(incident, Step(kind=StepKind.CLOSE, outcome="cancelled", because=because))
 
     def _report(self, outcome: str) -> IncidentReport:
         incident = self._incident
