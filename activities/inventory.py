@@ -44,9 +44,9 @@ class Node(Message):
     opt_out: str = ""
     image: str = ""
     group: str = ""
+    owner: str = ""
     stood_back: str = ""
     replaces: str = ""
-    owner: str = ""
     reservation: str = ""
     launched_at: datetime | None = None
 

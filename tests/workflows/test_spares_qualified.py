@@ -28,7 +28,7 @@ async def swept(cluster: Healing, name: str) -> list[str]:
     return testing
 
 
-def testing_of(cluster: Healing, spare: str) -> WorkflowHandle[Any, Qualification]:
+def trial_of(cluster: Healing, spare: str) -> WorkflowHandle[Any, Qualification]:
     """The test of a spare."""
     workflow_id = names.qualify_id(cluster.fleet.cluster, cluster.fleet.node(spare).instance_id)
     return cluster.client.get_workflow_handle(workflow_id, result_type=Qualification)
@@ -63,11 +63,11 @@ async def nothing_lent(cluster: Healing) -> bool:
 async def test_a_sweep_has_one_spare_tested_at_a_time_and_none_again_that_was_tested_not_long_ago(tmp_path: Path) -> None:
     async with healing(tmp_path, spares=2) as cluster:
         assert await swept(cluster, "1") == ["spare-1"]
-        first = await testing_of(cluster, "spare-1").result()
+        first = await trial_of(cluster, "spare-1").result()
         assert first.verdict is Verdict.OK
         assert remembered(cluster, "spare-1").qualified_at is not None
         assert await swept(cluster, "2") == ["spare-2"]
-        await testing_of(cluster, "spare-2").result()
+        await trial_of(cluster, "spare-2").result()
         assert await swept(cluster, "3") == []
         assert [cluster.fleet.count("start", f"spare-{number}") for number in (1, 2)] == [1, 1]
         await cluster.until(lambda: nothing_lent(cluster))

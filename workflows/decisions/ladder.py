@@ -8,8 +8,8 @@ from datetime import timedelta
 from activities.host_memory import RungAttempt
 from activities.names import FATE_PROBATION
 from checks.model import Action
-from workflows.decisions.facts import Facts
 from workflows.decisions.capacity import GIVES_UP_SLOT, slot_refusal
+from workflows.decisions.facts import Facts
 from workflows.decisions.gates import class_of, mode_of
 from workflows.decisions.owners import missing_rung
 from workflows.decisions.settings import Mode, PolicySettings
