@@ -44,6 +44,7 @@ from workers.sections import (
     WatcherSettings,
     WorkerSettings,
 )
+from workflows.decisions.burn_in_settings import BurnInLimits
 from workflows.decisions.settings import DEFAULT_LADDERS, ClusterSettings, PolicySettings, SweepSettings
 from workflows.decisions.spares_settings import SpareSettings
 
@@ -75,6 +76,7 @@ class Settings(Section):
     slurm: SlurmSettings = SlurmSettings()
     healers: HealerSettings = HealerSettings()
     burn_in: BurnInSettings = BurnInSettings()
+    isolation: BurnInLimits = BurnInLimits()
     parity: ParitySettings = ParitySettings()
     notify: NotifySettings = NotifySettings()
     store: StoreSettings = StoreSettings()

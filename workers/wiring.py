@@ -26,6 +26,7 @@ from activities.draining import DrainActivities, Drainer, NoDrainer
 from activities.ec2 import Ec2Activities, Ec2Client
 from activities.eks_repair import EksRepairHealers
 from activities.errors import CapabilityMissing
+from activities.event_queue import EventQueue
 from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
 from activities.evidence_store import EvidenceStore
 from activities.giving_up import GivingUpActivities, NoReplacer, Replacer
@@ -171,6 +172,12 @@ class Wiring:
 
         return SqliteMemory(self._settings.store.host_memory)
 
+    def event_queue(self, url: str) -> EventQueue:
+        """The queue in which AWS tells about instances."""
+        from activities.clients.sqs_boto3 import SqsBoto3
+
+        return SqsBoto3(self._settings.aws, url, credentials_of(self._settings, self._role))
+
     @cached_property
     def notifier(self) -> Notifier:
         """Where pages go."""
@@ -295,7 +302,7 @@ class Wiring:
         if self._settings.job.adapter == "slurm":
             from activities.jobs.slurm import SlurmJobs
 
-            return SlurmJobs(self._slurm, self._settings.job, self._settings.slurm)
+            return SlurmJobs(self.slurm, self._settings.job, self._settings.slurm)
         if self._settings.job.adapter == "kubernetes":
             return self._kubernetes_jobs
         return CommandJobAdapter(lambda: self._access_to_alias(self._settings.job.head), self._settings.job)
@@ -344,7 +351,7 @@ class Wiring:
         if settings.job.adapter == "slurm":
             from activities.slurm_marks import SlurmMarks
 
-            return SlurmMarks(self._slurm, settings.slurm)
+            return SlurmMarks(self.slurm, settings.slurm)
         return HeadFileMarks(settings.job.head, self.access_to, self.inventory, settings.access.sudo)
 
     @property
@@ -368,7 +375,8 @@ class Wiring:
         return marks if isinstance(marks, SlurmMarks) else NoReplacer()
 
     @cached_property
-    def _slurm(self) -> Slurm:
+    def slurm(self) -> Slurm:
+        """Slurm on the head node, where it starts the jobs."""
         from activities.slurm import Slurm
 
         head = self._settings.job.head
@@ -439,6 +447,7 @@ class Wiring:
             attributes=attributes,
             sweep=settings.sweep,
             spares=settings.spares,
+            isolation=settings.isolation,
             ui_url=settings.temporal.ui_url,
         )
         ec2 = Ec2Activities(self.ec2, self.access_to, self.memory, settings.effects)
@@ -463,6 +472,13 @@ class Wiring:
             names.QUEUE_NOTIFY: [NotifyActivities(self.notifier)],
         }
         return {queue: [method for holder in held for method in activity_methods(holder)] for queue, held in holders.items()}
+
+
+def make_memory_table(settings: Settings) -> str:
+    """Make the DynamoDB table of host memory with the process's own credentials, and return its name."""
+    from activities.clients.dynamo_client import create_memory_table
+
+    return create_memory_table(settings.aws, settings.store, credentials_of(settings, ""))
 
 
 def aws_session(settings: AwsSettings, role: str) -> Session:

@@ -13,14 +13,12 @@ with workflow.unsafe.imports_passed_through():
     from checks.model import Verdict
     from workflows import options
     from workflows.decide import DecideActivities, bearings, decided
-    from workflows.decisions.burn_in_plan import BurnInFacts, BurnInNext, RunDone
+    from workflows.decisions.burn_in_plan import BurnInFacts, BurnInNext
+    from workflows.decisions.burn_in_runs import RunDone
     from workflows.failures import cause_of
     from workflows.messages import BurnInReport, NodeVerdict, StartBurnIn
     from workflows.operator_view import Line, OperatorView
     from workflows.tokens import Tokens
-
-SIDE_BY_SIDE = 64
-"""Groups that run together at most. Hotspare default: one launch host starts so many mpirun processes with ease."""
 
 
 @workflow.defn
@@ -33,7 +31,9 @@ class BurnIn:
         self._view = OperatorView()
         self._cluster = start.cluster
         self._nodes: dict[str, Node] = {}
+        self._fresh: list[str] = []
         self._runs: list[RunDone] = []
+        self._began = workflow.now()
         self._last_group: GroupTestResult | None = None
 
     @workflow.run
@@ -42,18 +42,20 @@ class BurnIn:
         known = await bearings()
         self._cluster = start.cluster or known.cluster
         self._view.attributes_on = known.attributes
-        await self._resolve(start.nodes)
+        await self._resolve(start.nodes, start.fresh)
         names = list(self._nodes)
         self._view.attributes(Cluster=self._cluster, Phase="burn-in", Node=",".join(names)[:200])
         while True:
-            plan = await decided(DecideActivities.plan_burn_in, BurnInFacts(nodes=names, runs=self._runs), "which groups next")
+            facts = BurnInFacts(nodes=names, runs=self._runs, fresh=self._fresh, elapsed_s=self._elapsed_s())
+            plan = await decided(DecideActivities.plan_burn_in, facts, "which groups next")
             if plan.done:
                 return self._report(plan)
             await self._round(plan)
 
-    async def _resolve(self, aliases: list[str]) -> None:
+    async def _resolve(self, aliases: list[str], fresh: list[str]) -> None:
         nodes = await asyncio.gather(*(self._who(alias) for alias in aliases))
         self._nodes = {node.name: node for node in nodes}
+        self._fresh = [node.name for node, alias in zip(nodes, aliases, strict=True) if alias in fresh]
 
     async def _who(self, alias: str) -> Node:
         return await workflow.execute_activity_method(
@@ -63,14 +65,15 @@ class BurnIn:
             **options.LOOK_UP,
         )
 
+    def _elapsed_s(self) -> float:
+        return (workflow.now() - self._began).total_seconds()
+
     async def _round(self, plan: BurnInNext) -> None:
         number = self._runs[-1].round + 1 if self._runs else 1
         self._view.tell(f"round {number}", f"{'; '.join(plan.because)}: {' | '.join('+'.join(group) for group in plan.groups)}")
-        for at in range(0, len(plan.groups), SIDE_BY_SIDE):
-            groups = plan.groups[at : at + SIDE_BY_SIDE]
-            results = await asyncio.gather(*(self._run(group) for group in groups))
-            for group, result in zip(groups, results, strict=True):
-                self._note(number, group, result)
+        results = await asyncio.gather(*(self._run(group) for group in plan.groups))
+        for group, result in zip(plan.groups, results, strict=True):
+            self._note(number, group, result)
 
     async def _run(self, group: list[str]) -> GroupTestResult:
         test = GroupTest(
@@ -108,19 +111,21 @@ class BurnIn:
             busbw_gbs=self._last_group.busbw_gbs if self._last_group else None,
             floor_gbs=self._last_group.floor_gbs if self._last_group else None,
             nodes=verdicts,
+            bad_paths=plan.bad_paths,
             runs=len(self._runs),
             rounds=self._runs[-1].round if self._runs else 0,
         )
 
     def _verdict(self, name: str, plan: BurnInNext, good: bool) -> NodeVerdict:
         bad = plan.bad.get(name)
-        isolated = bool(plan.bad)
+        isolated = plan.cause == "bad_nodes"
         verdict = Verdict.CRITICAL if bad else Verdict.OK if good or isolated else Verdict.UNKNOWN
+        blamed = "bad path" if any(name in path for path in plan.bad_paths) else "bad node"
         return NodeVerdict(
             instance_id=self._nodes[name].instance_id,
             node_name=name,
             verdict=verdict,
-            cause="bad node" if bad else plan.cause if not isolated else "healthy",
+            cause=blamed if bad else plan.cause if not isolated else "healthy",
             evidence=bad or "",
         )
 

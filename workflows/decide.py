@@ -15,6 +15,7 @@ from activities.message import Message
 from workflows import options
 from workflows.cluster_messages import Ask, ClusterState
 from workflows.decisions.burn_in_plan import BurnInFacts, BurnInNext, plan_next
+from workflows.decisions.burn_in_settings import BurnInLimits
 from workflows.decisions.cluster_book import Judgement, judge_asks
 from workflows.decisions.facts import Facts, Step
 from workflows.decisions.orphans import LeftBehind, OrphanPlan, plan_orphans
@@ -72,6 +73,7 @@ class DecideActivities:
         attributes: bool = True,
         sweep: SweepSettings | None = None,
         spares: SpareSettings | None = None,
+        isolation: BurnInLimits | None = None,
         ui_url: str = "",
     ) -> None:
         self._policy = policy
@@ -79,6 +81,7 @@ class DecideActivities:
         self._cluster = cluster
         self._attributes = attributes
         self._sweep = sweep or SweepSettings()
+        self._isolation = isolation or BurnInLimits()
         self._spares = spares or SpareSettings()
         self._ui_url = ui_url
 
@@ -107,7 +110,7 @@ class DecideActivities:
     @activity.defn
     def plan_burn_in(self, facts: BurnInFacts) -> BurnInNext:
         """Choose a burn-in's next groups, or its verdict."""
-        return plan_next(facts)
+        return plan_next(facts, self._isolation)
 
     @activity.defn
     def plan_storm(self, facts: StormFacts) -> StormPlan:

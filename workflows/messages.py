@@ -78,10 +78,11 @@ class Qualification(Message):
 
 
 class StartBurnIn(Message):
-    """Input of BurnIn: the nodes of the group, by any alias."""
+    """Input of BurnIn: the nodes of the group, by any alias. Those in `fresh` are new to the job: tried before the group is."""
 
     cluster: str = ""
     nodes: list[str]
+    fresh: list[str] = []
     reason: str = "asked for by hand"
 
 
@@ -97,7 +98,7 @@ class NodeVerdict(Message):
 
 
 class BurnInReport(Message):
-    """Burn-in's answer: the group's verdict, the bad nodes, and how many runs and rounds it took."""
+    """Burn-in's answer: the group's verdict, the bad nodes and paths, and how many runs and rounds it took."""
 
     verdict: Verdict
     cause: str
@@ -105,6 +106,7 @@ class BurnInReport(Message):
     busbw_gbs: float | None = None
     floor_gbs: float | None = None
     nodes: list[NodeVerdict] = []
+    bad_paths: list[list[str]] = []
     runs: int = 0
     rounds: int = 0
 

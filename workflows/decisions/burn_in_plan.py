@@ -1,40 +1,37 @@
 """Which groups to burn in next, and who is to blame: pure group testing over the runs so far.
 
-The group; if it fails, disjoint pairs side by side; then every suspect with a known-good partner; then the rest as a group.
-What counts is wall time, so a round is a set of disjoint groups that run together.
+The group; if it fails, small groups side by side, every suspect beside a node that passed, then the rest as a group. What counts is
+wall time, because the job waits: a round is a set of disjoint groups that run together. The answer depends on the runs alone.
 """
 
 from __future__ import annotations
 
 from activities.message import Message
 from checks.model import Verdict
-
-NOT_ABOUT_NODES = ("could_not_run", "unreadable", "configuration", "wrong_transport", "tool_timeout")
-"""Causes that say nothing about a node: a run that could not start or took the wrong path is no hardware verdict."""
-
-MAX_ROUNDS = 8
-"""Rounds before a person is asked. Hotspare default: one group, pairs, partners and rest, twice."""
-
-
-class RunDone(Message):
-    """One group run that ended, in which round and how."""
-
-    round: int
-    nodes: list[str]
-    verdict: Verdict
-    cause: str
-    evidence: str = ""
+from workflows.decisions.burn_in_blame import accused_together, ends_left_out
+from workflows.decisions.burn_in_groups import Round, add_paths, add_suspects
+from workflows.decisions.burn_in_runs import NOT_ABOUT_NODES, Proven, RunDone, passed
+from workflows.decisions.burn_in_settings import BurnInLimits
 
 
 class BurnInFacts(Message):
-    """The node set, and all runs so far."""
+    """The node set in the order of the ring, all runs so far, and what is known of the nodes.
+
+    `fresh` are nodes new to the job, tried beside others before the group. `switches` says which network switch a node hangs on.
+    """
 
     nodes: list[str]
     runs: list[RunDone] = []
+    fresh: list[str] = []
+    switches: dict[str, str] = {}
+    elapsed_s: float = 0.0
 
 
 class BurnInNext(Message):
-    """The next round's disjoint groups; or, when `done`, the verdict and the nodes to blame, each with the reason."""
+    """The next round's disjoint groups; or, when `done`, the verdict and the nodes to leave out, each with the reason.
+
+    `bad_paths` are pairs of nodes that pass with others and fail together; one end of each is among `bad`, so that the rest can run.
+    """
 
     groups: list[list[str]] = []
     done: bool = False
@@ -42,31 +39,58 @@ class BurnInNext(Message):
     cause: str = ""
     because: list[str] = []
     bad: dict[str, str] = {}
+    bad_paths: list[list[str]] = []
 
 
-def plan_next(facts: BurnInFacts) -> BurnInNext:
+def plan_next(facts: BurnInFacts, limits: BurnInLimits | None = None) -> BurnInNext:
     """Return the next round, or the end."""
-    runs = facts.runs
-    if not runs:
-        return BurnInNext(groups=[facts.nodes], because=[f"all {len(facts.nodes)} nodes as one group"])
-    last_round = runs[-1].round
-    last = [run for run in runs if run.round == last_round]
+    bounds = limits or BurnInLimits()
+    if not facts.runs:
+        return _first(facts, bounds)
+    last_round = facts.runs[-1].round
+    last = [run for run in facts.runs if run.round == last_round]
     unclear = [run for run in last if run.cause in NOT_ABOUT_NODES or run.verdict is Verdict.UNKNOWN]
     if unclear:
         return _again_or_give_up(facts, unclear, last_round)
-    bad = _proven_bad(facts)
+    bad: dict[str, str] = {}
+    for look in _looks(facts.runs, bounds.looks):
+        proven = Proven(facts.nodes, look, bounds.proofs)
+        bad |= ends_left_out(facts.nodes, facts.fresh, proven)
     rest = [node for node in facts.nodes if node not in bad]
-    tested = next((run for run in last if run.nodes == rest), None)
-    if tested is not None and _passed(tested):
-        return _end(bad, tested)
-    if last_round >= MAX_ROUNDS:
-        return BurnInNext(done=True, cause="undecided", because=[f"{last_round} rounds did not find who is to blame"], bad=bad)
-    return _isolate(facts, rest, bad)
+    if (tested := proven.passed_together(rest)) is not None:
+        return _end(facts, proven, bad, tested)
+    if over := _over(facts, bounds, bad, last_round):
+        return _undecided(proven, bad, over)
+    return _next_round(facts, bounds, proven, bad, rest)
+
+
+def _looks(runs: list[RunDone], most: int) -> list[list[RunDone]]:
+    """The runs of each search: a new one begins where a group failed once more whose parts had all passed."""
+    starts = [0]
+    failed: set[frozenset[str]] = set()
+    for at, run in enumerate(runs):
+        members = frozenset(run.nodes)
+        if passed(run):
+            failed.discard(members)
+        elif members in failed and len(members) > 2 and len(starts) < most:
+            starts.append(at)
+            failed = {members}
+        else:
+            failed.add(members)
+    return [runs[start:end] for start, end in zip(starts, [*starts[1:], len(runs)], strict=True)]
+
+
+def _first(facts: BurnInFacts, bounds: BurnInLimits) -> BurnInNext:
+    others = [node for node in facts.nodes if node not in facts.fresh]
+    if not facts.fresh or not others or len(facts.nodes) <= 2:
+        return BurnInNext(groups=[facts.nodes], because=[f"all {len(facts.nodes)} nodes as one group"])
+    pairs = [[new, known] for new, known in zip(facts.fresh, others, strict=False)]
+    return BurnInNext(groups=pairs[: bounds.side_by_side], because=["each new node beside one of the job's"])
 
 
 def _again_or_give_up(facts: BurnInFacts, unclear: list[RunDone], last_round: int) -> BurnInNext:
     """A run that proves nothing is repeated once, exactly as it was."""
-    repeated = [run for run in unclear if sum(1 for one in facts.runs if one.nodes == run.nodes) > 1]
+    repeated = [run for run in unclear if sum(1 for one in facts.runs if one.nodes == run.nodes and _nothing(one)) > 1]
     if repeated:
         worst = repeated[0]
         return BurnInNext(
@@ -80,86 +104,81 @@ def _again_or_give_up(facts: BurnInFacts, unclear: list[RunDone], last_round: in
     )
 
 
-def _isolate(facts: BurnInFacts, rest: list[str], bad: dict[str, str]) -> BurnInNext:
-    good, suspects = _good(facts), _suspects(facts, rest)
-    if not suspects and any(run.nodes == rest for run in facts.runs):
-        why = "every node passes with others, and these together fail: a path between them, or the size of the group"
-        return BurnInNext(done=True, cause="undecided", because=[why], bad=bad)
-    if not suspects:
-        return BurnInNext(groups=[rest], because=["the rest as a group"])
-    if len(suspects) == len(rest) and not _has_pairs(facts):
-        return _pairs(rest)
-    partners = [node for node in rest if node in good]
-    untried = [node for node in suspects if not _tried_with(facts, node, good)]
-    if untried and partners:
-        groups = [[suspect, partner] for suspect, partner in zip(untried, partners, strict=False)]
-        return BurnInNext(groups=groups, because=["each suspect with a partner that passed"])
-    alone = [node for node in suspects if not any(run.nodes == [node] for run in facts.runs)]
-    if untried and alone:
-        return BurnInNext(
-            groups=[[node] for node in alone], because=["no node passed that could be a partner: each suspect alone"]
+def _nothing(run: RunDone) -> bool:
+    return run.cause in NOT_ABOUT_NODES or run.verdict is Verdict.UNKNOWN
+
+
+def _over(facts: BurnInFacts, bounds: BurnInLimits, bad: dict[str, str], last_round: int) -> str:
+    """The bound that is reached, in words, or nothing."""
+    if last_round >= bounds.rounds:
+        return f"{last_round} rounds did not find who is to blame"
+    if len(facts.runs) >= bounds.runs:
+        return f"{len(facts.runs)} runs did not find who is to blame"
+    if facts.elapsed_s >= bounds.deadline_s:
+        return f"the deadline of {bounds.deadline_s:.0f} s for finding who is to blame has passed"
+    if len(bad) > bounds.nodes_out:
+        return (
+            f"{len(bad)} nodes are bad, more than the {bounds.nodes_out} that a burn-in may take out; look for one common cause"
         )
-    return BurnInNext(
-        done=True,
-        cause="undecided",
-        because=[f"no partner is left that could prove or clear {', '.join(suspects)}"],
-        bad=bad,
-    )
+    return ""
 
 
-def _pairs(rest: list[str]) -> BurnInNext:
-    if len(rest) <= 2:
-        return BurnInNext(groups=[[node] for node in rest], because=["too few nodes for pairs: each alone"])
-    groups = [rest[at : at + 2] for at in range(0, len(rest) - 1, 2)]
-    if len(rest) % 2:
-        groups[-1] = [*groups[-1], rest[-1]]
-    return BurnInNext(groups=groups, because=["the group failed: disjoint pairs side by side"])
+def _next_round(facts: BurnInFacts, bounds: BurnInLimits, proven: Proven, bad: dict[str, str], rest: list[str]) -> BurnInNext:
+    failing = proven.unexplained(bad)
+    into = Round(bounds.side_by_side)
+    if failing and len(facts.nodes) == 2:
+        _each_alone(into, proven, rest)
+    elif failing:
+        add_suspects(into, proven, rest, failing)
+        add_paths(into, proven, rest, failing)
+    if into.groups:
+        return BurnInNext(groups=into.groups, because=into.because)
+    if not failing and rest:
+        untried = [node for node in facts.fresh if node not in proven.cleared and node in rest]
+        if untried and not any(len(run.nodes) == len(rest) for run in facts.runs):
+            return _more_fresh(facts, bounds, rest, untried)
+        return BurnInNext(groups=[rest], because=["the rest as a group" if bad else f"all {len(rest)} nodes as one group"])
+    suspects = [node for node in rest if node not in proven.cleared]
+    if suspects:
+        return _undecided(proven, bad, f"no partner is left that could prove or clear {', '.join(suspects[:8])}")
+    if proven.failed_together(rest) < 2 and rest:
+        return BurnInNext(groups=[rest], because=["every node and every path passes in smaller groups: the whole once more"])
+    why = "every node and every path passes in smaller groups, and these together fail: the size of the group, or a shared switch"
+    return _undecided(proven, bad, why)
 
 
-def _proven_bad(facts: BurnInFacts) -> dict[str, str]:
-    """A node is bad when it fails alone, or fails beside partners of which each has passed elsewhere."""
-    good = _good(facts)
-    bad: dict[str, str] = {}
-    for run in facts.runs:
-        if _passed(run) or run.cause in NOT_ABOUT_NODES:
-            continue
-        unproven = [node for node in run.nodes if node not in good]
-        if len(unproven) == 1 and len(run.nodes) <= 2:
-            partners = ", ".join(node for node in run.nodes if node != unproven[0])
-            bad[unproven[0]] = (
-                f"{run.cause} {f'beside {partners}, which passed elsewhere' if partners else 'on its own'}: {run.evidence}"
-            )
-    return bad
+def _more_fresh(facts: BurnInFacts, bounds: BurnInLimits, rest: list[str], untried: list[str]) -> BurnInNext:
+    others = [node for node in rest if node not in untried]
+    pairs = [[new, known] for new, known in zip(untried, others, strict=False)]
+    if not pairs:
+        return BurnInNext(groups=[rest], because=[f"all {len(rest)} nodes as one group"])
+    return BurnInNext(groups=pairs[: bounds.side_by_side], because=["each new node beside one of the job's"])
 
 
-def _good(facts: BurnInFacts) -> set[str]:
-    """Nodes that passed in a run of more than one node, or in the only run there can be."""
-    return {node for run in facts.runs if _passed(run) and (len(run.nodes) > 1 or len(facts.nodes) == 1) for node in run.nodes}
+def _each_alone(into: Round, proven: Proven, rest: list[str]) -> None:
+    """Two nodes have no third that could tell which of them it is: what each does alone may."""
+    for node in rest:
+        if not proven.alone(node) and into.free([node]):
+            into.add([node], "too few nodes for partners: each alone")
 
 
-def _suspects(facts: BurnInFacts, rest: list[str]) -> list[str]:
-    good = _good(facts)
-    return [node for node in rest if node not in good]
+def _undecided(proven: Proven, bad: dict[str, str], why: str) -> BurnInNext:
+    return BurnInNext(done=True, cause="undecided", because=[why], bad=bad, bad_paths=[sorted(path) for path in proven.bad_paths])
 
 
-def _tried_with(facts: BurnInFacts, node: str, good: set[str]) -> bool:
-    return any(
-        node in run.nodes and len(run.nodes) == 2 and any(one in good for one in run.nodes if one != node) for run in facts.runs
-    )
-
-
-def _has_pairs(facts: BurnInFacts) -> bool:
-    return any(len(run.nodes) < len(facts.nodes) for run in facts.runs)
-
-
-def _passed(run: RunDone) -> bool:
-    return run.verdict in (Verdict.OK, Verdict.WARN)
-
-
-def _end(bad: dict[str, str], tested: RunDone) -> BurnInNext:
+def _end(facts: BurnInFacts, proven: Proven, bad: dict[str, str], tested: RunDone) -> BurnInNext:
     if not bad:
+        failed = next((run for run in facts.runs if not passed(run) and not _nothing(run)), None)
+        if failed is not None:
+            why = f"{', '.join(failed.nodes[:8])} failed in round {failed.round} ({failed.evidence}), and nothing fails now"
+            return BurnInNext(done=True, verdict=Verdict.WARN, cause="intermittent", because=[why, tested.evidence])
         return BurnInNext(done=True, verdict=tested.verdict, cause=tested.cause, because=[tested.evidence])
     because = [f"{node}: {why}" for node, why in bad.items()]
     return BurnInNext(
-        done=True, verdict=Verdict.CRITICAL, cause="bad_nodes", because=[*because, "the rest passes as a group"], bad=bad
+        done=True,
+        verdict=Verdict.CRITICAL,
+        cause="bad_nodes",
+        because=[*accused_together(facts.nodes, facts.switches, proven), *because, "the rest passes as a group"],
+        bad=bad,
+        bad_paths=[sorted(path) for path in proven.bad_paths],
     )
