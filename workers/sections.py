@@ -159,6 +159,9 @@ class IntakeSettings(Section):
         description="PEM file of the certificate and what signed it: HTTPS; a renewed one is read again. Empty: HTTP",
     )
     tls_key: Path | None = Field(None, description="PEM file of the certificate's key")
+    event_queue: str = Field(
+        "", description="Address of the SQS queue in which AWS tells about instances (docs/deploy.md); empty: none is read"
+    )
     token_file: Path = Field(Path("intake.token"), description="File with the token that senders show, or sign with")
     answers_own_token: bool = Field(
         False,

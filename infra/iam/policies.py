@@ -20,12 +20,14 @@ from infra.iam.table import (
     NODE_GROUP,
     PAUSE_REPAIR,
     PERMISSIONS,
+    RECEIVE,
     RESERVATIONS,
     STATUS,
     TAG,
     TAG_GROUP,
     TAGS_OF_GROUPS,
     TAGS_WRITTEN,
+    TAKE_OFF,
     UNTAG,
     UNTAG_GROUP,
     actions_of,
@@ -47,6 +49,7 @@ ON_NODE_GROUPS, TAGS_ON_NODE_GROUPS = (NODE_GROUP, PAUSE_REPAIR), (TAG_GROUP, UN
 OURS = {"StringEquals": {f"aws:ResourceTag/{TAG_CLUSTER}": CLUSTER}}
 INSTANCES = "arn:*:ec2:*:*:instance/*"
 NODE_GROUPS, KUBERNETES = "arn:*:eks:*:*:nodegroup/*", "arn:*:eks:*:*:cluster/*"
+QUEUES = "arn:*:sqs:*:*:*"
 AUTO_SCALING_GROUPS = "arn:*:autoscaling:*:*:autoScalingGroup:*:autoScalingGroupName/*"
 
 
@@ -62,6 +65,7 @@ def policy_of(role: str) -> dict[str, Any]:
         ("GroupsOfTheCluster", ON_GROUPS, AUTO_SCALING_GROUPS),
         ("NodeGroupsOfTheCluster", ON_NODE_GROUPS, NODE_GROUPS),
         ("KubernetesOfTheCluster", (EKS_CLUSTER,), KUBERNETES),
+        ("EventsOfTheCluster", (RECEIVE, TAKE_OFF), QUEUES),
     ):
         if on_others := [action for action in actions if action in chosen]:
             statements.append({**_on_nodes(sid, on_others, OURS), "Resource": resource})

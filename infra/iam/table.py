@@ -16,6 +16,7 @@ RESERVATIONS = "ec2:DescribeCapacityReservations"
 ENTER, EXIT = "autoscaling:EnterStandby", "autoscaling:ExitStandby"
 
 EKS_CLUSTER, NODE_GROUP = "eks:DescribeCluster", "eks:DescribeNodegroup"
+RECEIVE, TAKE_OFF = "sqs:ReceiveMessage", "sqs:DeleteMessage"
 PAUSE_REPAIR = "eks:UpdateNodegroupConfig"
 TAG_GROUP, UNTAG_GROUP = "eks:TagResource", "eks:UntagResource"
 
@@ -23,6 +24,8 @@ LEARN_HOST_KEY = "learn_host_key"
 """Not an activity: what every SSH connection does that meets an unknown host key (access.learn_host_keys)."""
 FIND_NODES = "find_nodes"
 """Not an activity: how watcher and intake know the nodes."""
+READ_EVENTS = "read_events"
+"""Not an activity: the intake takes events off the queue of the cluster (intake.event_queue)."""
 REACH_KUBERNETES = "reach_kubernetes"
 """Not an activity: what every process does once that speaks to Kubernetes with kubernetes.source = "eks"."""
 
@@ -67,12 +70,13 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "notify": {},
     "watcher": {FIND_NODES: (DESCRIBE,), LEARN_HOST_KEY: (CONSOLE,)},
-    "intake": {FIND_NODES: (DESCRIBE,)},
+    "intake": {FIND_NODES: (DESCRIBE,), READ_EVENTS: (RECEIVE, TAKE_OFF)},
     "observe": {
         FIND_NODES: (DESCRIBE,),
         "brief": (DESCRIBE, NODE_GROUP),
         "instance_status": (STATUS,),
         LEARN_HOST_KEY: (CONSOLE,),
+        READ_EVENTS: (RECEIVE, TAKE_OFF),
         REACH_KUBERNETES: (EKS_CLUSTER,),
     },
 }

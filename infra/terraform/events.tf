@@ -10,7 +10,7 @@ locals {
         pattern = {
           source      = ["aws.ec2"]
           detail-type = ["EC2 Instance State-change Notification"]
-          detail      = { state = ["stopping", "stopped", "shutting-down", "terminated"] }
+          detail      = { state = ["stopped", "terminated"] }
         }
       }
       interruption = {
@@ -82,7 +82,7 @@ resource "aws_sqs_queue" "events" {
   message_retention_seconds  = 345600 # four days: a long weekend
   receive_wait_time_seconds  = 20
   sqs_managed_sse_enabled    = true
-  tags                       = local.tags
+  tags                       = merge(local.tags, { "hotspare:cluster" = var.cluster }) # by it the intake's policy knows the queue
 
   redrive_policy = jsonencode({
     deadLetterTargetArn = aws_sqs_queue.unhandled.arn

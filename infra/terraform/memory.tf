@@ -1,5 +1,5 @@
 # Host memory in DynamoDB: strikes, bans, freezes and closed incidents, which outlive every workflow. The keys are those of
-# activities/clients/dynamo_schema.py.
+# activities/memory_table.py.
 
 locals {
   memory_table = coalesce(var.memory_table, "${local.name}-memory")

@@ -23,6 +23,7 @@ output "settings" {
     local.role_lines,
     local.store_lines,
     local.evidence_lines,
+    ["", "[intake]", "event_queue = \"${aws_sqs_queue.events.url}\""],
     local.kubernetes_lines,
     [""],
   ))

@@ -21,6 +21,7 @@ from activities.clients.fake_job import FakeJob
 from activities.clients.fake_kubernetes import FakeKubernetes
 from activities.clients.host_key_trust import HostKeyTrust
 from activities.clients.kubernetes_connection import described
+from activities.clients.sqs_boto3 import SqsBoto3
 from activities.clients.tag_inventory import TagInventory
 from activities.ec2 import DisruptNode, InspectInstance, TagNode
 from activities.eks_repair import LABEL
@@ -48,7 +49,7 @@ from activities.quarantine import QUARANTINE_DIR, LiftQuarantine, QuarantineNode
 from activities.reconcile import FindTraces
 from activities.settings import AwsSettings
 from checks.model import Verdict
-from infra.iam.table import FIND_NODES, LEARN_HOST_KEY, REACH_KUBERNETES
+from infra.iam.table import FIND_NODES, LEARN_HOST_KEY, REACH_KUBERNETES, READ_EVENTS
 from infra.lab.moto_instances import set_state
 from infra.lab.options import REGION
 from tests.activities.conftest import attempt
@@ -100,6 +101,7 @@ class Rig:
         self.cluster = cluster
         self.inventory = TagInventory(ec2, cluster, cache_s=0.0)
         self.seen: dict[str, Node] = {}
+        self.queue_url = ""
         fleet: Any = self.fleet
         fleet.ec2, fleet.inventory, fleet.job = ec2, self.inventory, HeadJob(self.job, self.inventory)
         fleet.capacity = CapacityBoto3(aws, "ssh")
@@ -293,6 +295,13 @@ def compare_fleet(rig: Rig) -> None:
     assert rig.run("compare_fleet", CompareFleet(cluster=rig.cluster, instance_ids=ids)).token
 
 
+def read_events(rig: Rig) -> None:
+    queue = SqsBoto3(rig.aws, rig.queue_url, "ssh")
+    (event,) = queue.receive()
+    assert event.body == "an event"
+    queue.done(event)
+
+
 def learn_host_key(rig: Rig) -> None:
     def read_console(instance_id: str, now: bool) -> str:
         return rig.ec2.console_output(instance_id, latest=now)
@@ -347,6 +356,7 @@ CASES: dict[str, Callable[[Rig], None]] = {
         )
     },
     LEARN_HOST_KEY: learn_host_key,
+    READ_EVENTS: read_events,
     FIND_NODES: find_nodes,
     REACH_KUBERNETES: reach_kubernetes,
 }

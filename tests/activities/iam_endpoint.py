@@ -34,7 +34,7 @@ TRUST = {
 }
 ASSUME = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Resource": "*"}]}
 EVERYTHING = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
-SERVICES = ("ec2", "autoscaling", "eks")
+SERVICES = ("ec2", "autoscaling", "eks", "sqs")
 GROUP_ARN = f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:1:autoScalingGroupName"
 CONSOLE = (
     "-----BEGIN SSH HOST KEY KEYS-----\n"
@@ -114,9 +114,16 @@ class IamEndpoint:
             AutoScalingGroupName=name, InstanceIds=[self.instances[standby]], ShouldDecrementDesiredCapacity=True
         )
 
+    def queue(self, cluster: str, message: str) -> str:
+        """Make the queue of a cluster's events, with one message in it; returns its address."""
+        sqs = self.client("sqs", "admin", "admin")
+        url = str(sqs.create_queue(QueueName="events", tags={names.TAG_CLUSTER: cluster})["QueueUrl"])
+        sqs.send_message(QueueUrl=url, MessageBody=message)
+        return url
+
     def forget_instances(self) -> None:
-        """Take every instance and group away."""
-        for service in ("ec2", "autoscaling", "eks"):
+        """Take every instance, group and queue away."""
+        for service in ("ec2", "autoscaling", "sqs", "eks"):
             backend: Any = backends.get_backend(service)
             backend[ACCOUNT].reset()
         self.instances.clear()
@@ -227,8 +234,12 @@ def permits(policy: dict[str, Any], call: AwsCall) -> bool:
     arns = [f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/{one}" for one in call.instance_ids]
     if call.service == "autoscaling":
         arns = [f"{GROUP_ARN}/{call.parameters['AutoScalingGroupName']}"] if "AutoScalingGroupName" in call.parameters else []
+    if call.operation == "RunInstances":
+        arns = [f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/*"]
     if call.service == "eks":
         arns = [call.parameters["arn"]]
+    if call.service == "sqs":  # there is one queue, and the call's own parameters are not read
+        arns = [queue.queue_arn for queue in _queues().values()]
     without_resource = call.operation.startswith("Describe") and call.service != "eks"
     for arn in arns if not without_resource else ["*"]:
         verdicts = [one["Effect"] for one in policy["Statement"] if _concerns(one, action, arn, call)]
@@ -240,6 +251,8 @@ def permits(policy: dict[str, Any], call: AwsCall) -> bool:
 def _tags_of(arn: str) -> dict[str, str]:
     if arn.startswith("arn:aws:eks:"):
         return tags_at(arn, ACCOUNT, REGION)
+    if arn.startswith("arn:aws:sqs:"):
+        return dict(_queues()[arn.rsplit(":", 1)[1]].tags)
     name = arn.rsplit("/", 1)[1]
     if not arn.startswith(GROUP_ARN):
         return identity_of(name).tags
@@ -247,20 +260,37 @@ def _tags_of(arn: str) -> dict[str, str]:
     return {tag["Key"]: tag["Value"] for tag in groups.autoscaling_groups[name].tags}
 
 
+def _queues() -> dict[str, Any]:
+    """The queues of SQS by their names."""
+    backend: Any = backends.get_backend("sqs")[ACCOUNT][REGION]
+    return dict(backend.queues)
+
+
 def _concerns(statement: dict[str, Any], action: str, arn: str, call: AwsCall) -> bool:
     actions = statement["Action"] if isinstance(statement["Action"], list) else [statement["Action"]]
     return (
         any(fnmatch.fnmatchcase(action, pattern) for pattern in actions)
-        and fnmatch.fnmatchcase(arn, statement["Resource"])
+        and any(fnmatch.fnmatchcase(arn, one) for one in _as_list(statement["Resource"]))
         and all(_met(operator, keys, arn, call) for operator, keys in statement.get("Condition", {}).items())
     )
+
+
+def _as_list(one: Any) -> list[Any]:
+    return one if isinstance(one, list) else [one]
+
+
+def _value_of(key: str, arn: str, call: AwsCall) -> str | None:
+    if key.startswith("aws:RequestTag/"):
+        asked = call.parameters
+        named = {asked[one]: asked[f"{one[:-3]}Value"] for one in asked if one.startswith("TagSpec") and one.endswith(".Key")}
+        return named.get(key.removeprefix("aws:RequestTag/"))
+    return _tags_of(arn).get(key.removeprefix("aws:ResourceTag/"))
 
 
 def _met(operator: str, keys: dict[str, Any], arn: str, call: AwsCall) -> bool:
     tag_keys = [value for key, value in sorted(call.parameters.items()) if key.startswith("Tag.") and key.endswith(".Key")]
     if operator == "StringEquals":
-        tags = _tags_of(arn)
-        return all(tags.get(key.removeprefix("aws:ResourceTag/")) == str(value) for key, value in keys.items())
+        return all(_value_of(key, arn, call) == str(value) for key, value in keys.items())
     if operator == "ForAllValues:StringEquals":
         return set(tag_keys) <= set(keys["aws:TagKeys"])
     if operator == "ForAllValues:StringLike":

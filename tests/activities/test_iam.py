@@ -16,8 +16,9 @@ from activities.clients.aws_session import session_of
 from activities.clients.ec2_boto3 import Ec2Boto3
 from activities.errors import AccessRefused
 from activities.settings import AwsRole, AwsSettings
+from infra.iam import provisioning
 from infra.iam.policies import file_of, policy_of, text_of
-from infra.iam.table import PERMISSIONS, WITHOUT_AWS, actions_of
+from infra.iam.table import PERMISSIONS, RECEIVE, TAKE_OFF, WITHOUT_AWS, actions_of
 from infra.lab.options import REGION
 from infra.lab.reservations import LabReservation
 from tests.activities.eks_groups import let_groups_have_tags, make_cluster, make_group
@@ -85,6 +86,7 @@ def rig(endpoint: IamEndpoint, ec2: Ec2Boto3, groups: AsgBoto3, aws: AwsSettings
         paused = {f"{names.TAG_STOOD_BACK}:{endpoint.instances['node-2']}": INCIDENT, names.TAG_REPAIR_PAUSED: INCIDENT}
         make_group(endpoint.eks, "paused", {**ours, **paused}, {"enabled": False})
         made = Rig(ec2, groups, aws, cluster, tmp_path)
+        made.queue_url = endpoint.queue(cluster, "an event")
         endpoint.permit(ROLE, policy_of("observe"))
         made.seen = {node.name: node for node in made.inventory.list("")}
     return made
@@ -99,7 +101,14 @@ def play(endpoint: IamEndpoint, rig: Rig, activity: str, policy: dict[str, Any])
 
 def action_of(operation: str) -> str:
     """Name the action of a call as a policy does."""
-    services = {"AutoScaling": "autoscaling", "Standby": "autoscaling", "Nodegroup": "eks", "Cluster": "eks", "Resource": "eks"}
+    services = {
+        "AutoScaling": "autoscaling",
+        "Standby": "autoscaling",
+        "Nodegroup": "eks",
+        "Cluster": "eks",
+        "Resource": "eks",
+        "Message": "sqs",
+    }
     return f"{next((service for part, service in services.items() if part in operation), 'ec2')}:{operation}"
 
 
@@ -111,6 +120,7 @@ def test_the_policies_are_those_of_the_table() -> None:
 def test_every_activity_that_workflows_call_is_in_the_table_under_the_role_that_serves_it() -> None:
     rows = {(activity, role) for role, named in PERMISSIONS.items() for activity in named}
     rows |= {(activity, role) for role, named in WITHOUT_AWS.items() for activity in named}
+    rows |= {(activity, "aws") for activity in provisioning.PERMISSIONS}
     wanted = {(activity, ROLE_OF_QUEUE[queue]) for activity, queue in calls()}
     missing = {(activity, role) for activity, role in wanted - rows if PERMISSIONS[role]}
     assert missing == set(), "say in infra/iam/table.py which AWS actions they need, or that they need none"
@@ -146,8 +156,9 @@ def test_a_policy_ends_at_the_border_of_its_cluster(endpoint: IamEndpoint, rig: 
         "stand_back",
         "release_healers",
         "reach_kubernetes",
+        "read_events",
     ):
-        endpoint.permit(ROLE, of_cluster(policy_of("aws"), "another"))
+        endpoint.permit(ROLE, of_cluster(policy_of("intake" if activity == "read_events" else "aws"), "another"))
         with enforced(), pytest.raises((AccessRefused, ApplicationError)):
             CASES[activity](rig)
         assert len(endpoint.denied) == 1
@@ -168,7 +179,9 @@ def test_a_role_writes_no_tags_but_its_own(endpoint: IamEndpoint, rig: Rig, tag:
 
 
 def test_the_observing_policy_only_reads() -> None:
-    assert all(action.split(":")[1].startswith(("Describe", "Get")) for action in actions_of("observe"))
+    """And takes what it has read off the queue of events, which is nobody else's."""
+    reads = set(actions_of("observe")) - {RECEIVE, TAKE_OFF}
+    assert all(action.split(":")[1].startswith(("Describe", "Get")) for action in reads)
     for role in ("watcher", "intake", "control", "notify", "k8s"):
         assert set(actions_of(role)) <= set(actions_of("observe"))
 

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from activities import names
-from activities.clients import dynamo_schema
+from activities import memory_table, names
 from infra.iam import host_memory
 from infra.iam.policies import policy_of
 from infra.iam.table import PERMISSIONS
@@ -162,7 +161,7 @@ def test_each_worker_role_has_the_policy_of_the_table(aws: Aws, module: Terrafor
 
 def test_host_memory_is_the_table_that_hotspare_itself_would_make(aws: Aws, module: Terraform) -> None:
     client, name = aws.client("dynamodb"), module.outputs()["memory_table"]
-    made, wanted = client.describe_table(TableName=name)["Table"], dynamo_schema.table_definition(name)
+    made, wanted = client.describe_table(TableName=name)["Table"], memory_table.table_definition(name)
     assert made["KeySchema"] == wanted["KeySchema"]
     kinds = [{one["AttributeName"]: one["AttributeType"] for one in table["AttributeDefinitions"]} for table in (made, wanted)]
     assert kinds[0] == kinds[1]
@@ -170,7 +169,7 @@ def test_host_memory_is_the_table_that_hotspare_itself_would_make(aws: Aws, modu
     assert {key: index[key] for key in wished} == wished
     assert made["BillingModeSummary"]["BillingMode"] == wanted["BillingMode"]
     lifetime = client.describe_time_to_live(TableName=name)["TimeToLiveDescription"]
-    assert (lifetime["TimeToLiveStatus"], lifetime["AttributeName"]) == ("ENABLED", dynamo_schema.EXPIRES_AT)
+    assert (lifetime["TimeToLiveStatus"], lifetime["AttributeName"]) == ("ENABLED", memory_table.EXPIRES_AT)
     backups = client.describe_continuous_backups(TableName=name)["ContinuousBackupsDescription"]
     assert backups["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"] == "ENABLED"
 
@@ -286,6 +285,7 @@ def test_the_settings_that_it_prints_are_settings_of_hotspare(module: Terraform)
     outputs = module.outputs()
     settings = parse_settings(tomllib.loads(outputs["settings"]), Path("hotspare.toml"))
     assert (settings.name, settings.aws.region, settings.evidence.bucket) == (CLUSTER, REGION, "bundles")
+    assert settings.intake.event_queue == outputs["event_queue_url"]
     assert (settings.store.memory, settings.store.table) == ("dynamodb", outputs["memory_table"])
     assert {role: one.role_arn for role, one in settings.aws.roles.items()} == outputs["role_arns"]
 

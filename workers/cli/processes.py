@@ -169,6 +169,7 @@ async def _intake(settings: Settings, client: Client, stop: asyncio.Event, annou
     from workers.intake.answers import Answers
     from workers.intake.app import Intake
     from workers.intake.delivery import Delivery
+    from workers.intake.queue import EventReader
     from workers.intake.server import bind, serve_intake, tls_of
     from workers.intake.token import TokenFile, write_token
     from workers.intake.unknown import TemporalObserver, UnknownNodePager
@@ -203,12 +204,16 @@ async def _intake(settings: Settings, client: Client, stop: asyncio.Event, annou
             settings.intake.confirm_timeout_s,
             settings.spool.retry_max_s,
         )
-        forwarding = asyncio.ensure_future(forwarder.run(stop))
+        beside = [asyncio.ensure_future(forwarder.run(stop))]
+        if settings.intake.event_queue:
+            queue = wiring.event_queue(settings.intake.event_queue)
+            reader = EventReader(settings.name, queue, wiring.inventory, delivery, wiring.notifier)
+            beside.append(asyncio.ensure_future(reader.run(stop)))
         try:
             await serve_intake(taking, listening, stop, lambda url: announce("intake", f"listening on {url}", url=url), tls)
         finally:
             stop.set()
-            await forwarding
+            await asyncio.gather(*beside)
     finally:
         listening.close()
         wiring.close()
