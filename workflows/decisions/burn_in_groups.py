@@ -43,10 +43,7 @@ def add_suspects(into: Round, proven: Proven, nodes: list[str], failing: list[li
     doubted = [members for _, members in suspects if members]
     if not doubted:
         return
-    if into.room == 1:
-        pieces = [_half(doubted, proven)]
-    else:
-        pieces = _pieces(doubted, proven, nodes, into.room)
+    pieces = [_half(doubted, proven)] if into.room == 1 else _pieces(doubted, proven, nodes, into.room)
     whole = [piece for piece in pieces if len(piece) > 1]
     for piece in whole:
         if into.free(piece):
@@ -128,7 +125,7 @@ def _met_not_yet(suspects: list[str], proven: Proven) -> list[list[str]]:
 
 
 def add_paths(into: Round, proven: Proven, nodes: list[str], failing: list[list[str]]) -> None:
-    """Split the paths of groups that fail though each of their nodes passes elsewhere: a pair again, else stretches of the ring."""
+    """Split the paths of groups that fail though each of their nodes passes elsewhere: a pair again, or stretches of a ring."""
     groups = [group for group in failing if proven.cleared.issuperset(group)]
     for group in groups:
         if len(group) == 2 and into.free(group):

@@ -1,7 +1,7 @@
 """Which groups to burn in next, and who is to blame: pure group testing over the runs so far.
 
-The group; if it fails, small groups side by side, every suspect beside a node that passed, then the rest as a group. What counts is
-wall time, because the job waits: a round is a set of disjoint groups that run together. The answer depends on the runs alone.
+The group; if it fails, small groups side by side, every suspect beside a node that passed, then the rest as a group. What counts
+is wall time, because the job waits: a round is a set of disjoint groups that run together. The answer depends on the runs alone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class BurnInFacts(Message):
 class BurnInNext(Message):
     """The next round's disjoint groups; or, when `done`, the verdict and the nodes to leave out, each with the reason.
 
-    `bad_paths` are pairs of nodes that pass with others and fail together; one end of each is among `bad`, so that the rest can run.
+    `bad_paths` are pairs of nodes that pass with others and fail together; one end of each is in `bad`, so that the rest can run.
     """
 
     groups: list[list[str]] = []

@@ -1,14 +1,15 @@
-"""What the runs of a burn-in prove: which nodes are cleared, which are bad, which pairs have a bad path, what is still unexplained.
+"""What the runs of a burn-in prove: which nodes are cleared, which are bad, which paths are, and what is still unexplained.
 
-An all-reduce in a ring is as slow as its slowest member and its slowest path, and the paths it uses are those between neighbours in
-the order of its nodes, and from the last back to the first. So a run that passes clears its nodes and these paths; a run that fails
-says that one of them is bad. One run can be wrong (noise, a flaky node): nobody is blamed for a single failure beside others.
+An all-reduce in a ring is as slow as its slowest member and its slowest path, and the paths it uses are those between neighbours
+in the order of its nodes, and from the last back to the first. So a run that passes clears its nodes and these paths; a run that
+fails says that one of them is bad. One run can be wrong (noise, a flaky node): nobody is blamed for a single failure beside others.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from itertools import pairwise
 
 from activities.message import Message
 from checks.model import Verdict
@@ -116,9 +117,9 @@ class Proven:
     def _why_beside(self, by_company: dict[frozenset[str], RunDone]) -> str:
         pairs = sorted(next(iter(company)) for company in by_company if len(company) == 1)
         run = by_company[frozenset({pairs[0]})]
-        others = len(by_company) - 1
-        beside = ", ".join(pairs[:3])
-        return f"{run.cause} beside {beside}, which passed elsewhere, and in {others} other group{'s' * (others > 1)}: {run.evidence}"
+        larger = len(by_company) - len(pairs)
+        groups = f", and in {larger} larger group{'s' * (larger > 1)} of others that pass" if larger else ""
+        return f"{run.cause} beside {', '.join(pairs[:3])}, which passed elsewhere{groups}: {run.evidence}"
 
     def _bad_paths(self) -> dict[Path, str]:
         """Pairs that fail each time they are tried, of two nodes that pass with others."""
@@ -150,7 +151,7 @@ def paths(ring: list[str]) -> list[Path]:
     """The paths that an all-reduce over `ring` uses: between neighbours, and from the last to the first."""
     if len(ring) < 2:
         return []
-    ways = [frozenset(pair) for pair in zip(ring, ring[1:], strict=False)]
+    ways = [frozenset(pair) for pair in pairwise(ring)]
     return ways if len(ring) == 2 else [*ways, frozenset({ring[-1], ring[0]})]
 
 
