@@ -83,6 +83,19 @@ class Slurm:
         """Cancel a job."""
         self._run("scancel", [job], sudo=self._settings.sudo)
 
+    def config(self) -> dict[str, str]:
+        """What slurmctld goes by, by the names of slurm.conf."""
+        pairs = (line.partition("=") for line in self._run("scontrol", ["show", "config"]).splitlines())
+        return {name.strip(): value.strip() for name, sign, value in pairs if sign}
+
+    def user(self) -> str:
+        """Who we are on the head node."""
+        return self.access_to_head().run(["id", "-un"], COMMAND_DEADLINE_S).stdout.strip()
+
+    def runs_as_root(self, program: str) -> bool:
+        """Whether sudo lets us run a program of Slurm without a password. It only prints its version."""
+        return self.access_to_head().run(self._command(program, ["--version"], sudo=True), COMMAND_DEADLINE_S).exit_status == 0
+
     def jobs(self) -> list[dict[str, Any]]:
         """Every job that slurmctld still knows, ended ones included (22.05 answers with all, whatever is asked)."""
         return list(self._json("squeue", ["--json", "--states=all"]).get("jobs", []))
@@ -130,9 +143,7 @@ class Slurm:
         return answer
 
     def _run(self, program: str, words: list[str], *, sudo: bool = False) -> str:
-        folder = self._settings.bin_dir
-        command = [*(["sudo", "-n"] if sudo else []), f"{folder}/{program}" if folder else program, *words]
-        answer = self.access_to_head().run(command, COMMAND_DEADLINE_S, JSON_LIMIT)
+        answer = self.access_to_head().run(self._command(program, words, sudo=sudo), COMMAND_DEADLINE_S, JSON_LIMIT)
         if answer.exit_status == 0:
             return answer.stdout
         said = _last(answer.stderr, answer.stdout)
@@ -142,6 +153,10 @@ class Slurm:
                 kind = CapabilityMissing if "batch" in meaning or "requeue" in meaning else PreconditionFailed
                 raise kind(f"{message}; {meaning}")
         raise CommandFailed(message)
+
+    def _command(self, program: str, words: list[str], *, sudo: bool) -> list[str]:
+        folder = self._settings.bin_dir
+        return [*(["sudo", "-n"] if sudo else []), f"{folder}/{program}" if folder else program, *words]
 
 
 class NodeNames:

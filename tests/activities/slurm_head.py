@@ -56,6 +56,8 @@ class Head:
         self.jobs, self.nodes, self._scontrol_json = jobs, nodes, scontrol_json
         self.changes: list[list[str]] = []
         self.refusals: dict[str, str] = {}
+        self.user = "hotspare"
+        self.config = {"ClusterName": "lab", "SLURM_VERSION": "22.05.8", "SlurmUser": "slurm(64030)", "MinJobAge": "3600 sec"}
         self.on_change: Callable[[list[str]], None] = lambda words: None
 
     @classmethod
@@ -76,6 +78,12 @@ class Head:
             return _said("" if "--steps" in words else self.jobs)
         if program == "sinfo":
             return _said(self.nodes)
+        if program == "id":
+            return _said(f"{self.user}\n")
+        if words == ["show", "config"]:
+            return _said("\n".join(f"{name:<24}= {value}" for name, value in self.config.items()))
+        if words == ["--version"]:
+            return _refused("sudo: a password is required") if program in self.refusals else _said("slurm-wlm 22.05.8")
         if words[:2] == ["show", "hostnames"]:
             head, _, tail = words[2].partition("[")
             ranges = [part.split("-") for part in tail.rstrip("]").split(",")]

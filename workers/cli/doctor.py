@@ -17,6 +17,7 @@ from checks.model import Verdict
 from workers.cli.common import Answer, ConfigOption, JsonOption, answering, run_async
 from workers.cli.health import Line, check_aws, check_inventory, check_settings, check_spool, check_store, overall
 from workers.cli.health_nodes import check_head, check_nodes
+from workers.cli.health_slurm import check_slurm
 from workers.cli.health_temporal import check_temporal
 from workers.cli.other_healers import SWITCHES, check_healers, compare, table_of
 from workers.connection import TemporalAway, connect
@@ -73,6 +74,7 @@ async def examine(config: Path | None) -> tuple[list[Line], PolicySettings, list
             *found,
             *others,
             *await check_head(settings, wiring),
+            *await check_slurm(settings, wiring, nodes),
             *await check_nodes(wiring, nodes),
         ]
         return lines, settings.policy, healers

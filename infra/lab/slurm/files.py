@@ -63,7 +63,7 @@ def write_conf(
         "MessageTimeout": 5,
         "KillWait": 1,
         "InactiveLimit": 0,
-        "MinJobAge": 300,
+        "MinJobAge": 3600,
     }
     lines = [f"{name}={value}" for name, value in settings.items()]
     for name, node in nodes.items():
