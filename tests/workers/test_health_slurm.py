@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from activities.all_healers import AllHealers
 from activities.inventory import Node
 from activities.owners import Owner
 from activities.settings import SlurmSettings
@@ -14,7 +15,9 @@ from checks.model import Verdict
 from tests.activities.slurm_head import NODES, Head, node_row, slurm_of
 from workers.cli.health import Line
 from workers.cli.health_slurm import lines_of
+from workers.cli.other_healers import CLUSTERMGTD, check_healers, compare
 from workers.settings import Settings, load_settings
+from workflows.decisions.settings import PolicySettings
 
 
 def settings_of(folder: Path, **slurm: Any) -> Settings:
@@ -95,3 +98,18 @@ def test_what_the_login_may_do_is_tried_without_changing_anything(
     assert line.verdict is verdict
     assert all(program in line.text for program in refused)
     assert head.changes == []
+
+
+@pytest.mark.parametrize("flavour", ["plain", "parallelcluster"])
+def test_the_daemon_that_terminates_silent_nodes_is_named_where_it_is_at_work(tmp_path: Path, flavour: str) -> None:
+    lines, kinds = check_healers(settings_of(tmp_path, flavour=flavour), Alone(), NODES)  # type: ignore[arg-type]
+    assert kinds == ([CLUSTERMGTD] if flavour == "parallelcluster" else [])
+    assert any("4 nodes; kept away by Slurm's state FAIL" in line.text for line in lines) is bool(kinds)
+    assert all(one.in_the_middle for one in compare(PolicySettings(), kinds))
+    assert len(compare(PolicySettings(), kinds)) == len(kinds)
+
+
+class Alone:
+    """A wiring on which nobody else repairs a node."""
+
+    healers = AllHealers([], None)  # type: ignore[arg-type]

@@ -31,12 +31,16 @@ from workflows.decisions.settings import PolicySettings
 
 FACTS = Path(__file__).with_name("other_healers.csv")
 
+CLUSTERMGTD = "clustermgtd of ParallelCluster"
+"""Minutes until it acts: SlurmdTimeout, 180 s in ParallelCluster's slurm.conf, and its look every 60 s."""
+
 SWITCHES = {
     "Auto Scaling group": "told by Standby",
     "EKS node auto repair": "told for its whole node group, if healers.pause_node_group_repair",
     "EKS Auto Mode": "cannot be told: Hotspare observes and resumes jobs",
     "Karpenter": "told by karpenter.sh/do-not-repair, from Karpenter 1.15",
     "NVSentinel": "told by the label ManagedByNVSentinel=false",
+    CLUSTERMGTD: "kept away by Slurm's state FAIL instead of a drain; a node that is silent beyond SlurmdTimeout is lost",
     "SageMaker HyperPod": "cannot be told: Hotspare observes and resumes jobs",
 }
 """How each stands back (docs/ownership.md)."""
@@ -71,6 +75,8 @@ def check_healers(settings: Settings, wiring: Wiring, nodes: Sequence[Node]) -> 
         found = [one for node in nodes if node.role != ROLE_HEAD for one in wiring.healers.found(node)]
     except HotspareError as error:
         return [Line("other healers", Verdict.UNKNOWN, f"who else repairs the nodes is not known: {error}")], []
+    if settings.slurm.flavour == "parallelcluster":
+        found += [Healer(kind=CLUSTERMGTD, name="") for node in nodes if node.role != ROLE_HEAD]
     counted = Counter(one.words for one in found)
     lines = [_line(next(one for one in found if one.words == words), count) for words, count in counted.most_common()]
     if settings.kubernetes.source == "none":
