@@ -40,6 +40,9 @@ AGENT = "agent"
 MANY_NODES = 200
 """With more nodes than these, leases are renewed too late now and then for a grace of seconds."""
 
+AGENT_GRACE_S = 20.0
+"""Where commands are pods, a beat may be late on a busy machine; no node is to be lost for that. Kubernetes' own is 50 s."""
+
 TOLERATION_S = 15
 """How long pods stay on a node that does not answer; 300 s is Kubernetes' default."""
 
@@ -55,9 +58,10 @@ class KubernetesCluster:
     def __init__(self, lab: Lab, options: LabOptions) -> None:
         self._lab, self._options = lab, options
         self._folder = lab.folder / "kubernetes"
-        grace_s = NODE_GRACE_S if options.kwok_nodes <= MANY_NODES else 4 * NODE_GRACE_S
+        agent = options.access == AGENT
+        grace_s = AGENT_GRACE_S if agent or options.kwok_nodes > MANY_NODES else NODE_GRACE_S
         self.plane = ControlPlane(self._folder, kwok=options.kwok_nodes > 0, toleration_s=TOLERATION_S, node_grace_s=grace_s)
-        self._intake_port = free_ports(1)[0] if options.access == AGENT else 0
+        self._intake_port = free_ports(1)[0] if agent else 0
         self.plane.add_user(USER, GROUPS)
         self._api: KubeApi | None = None
         self._nodes: KubeNodes | None = None
@@ -153,6 +157,7 @@ class KubernetesCluster:
             "access": {"kind": AGENT, **images, "ssh_config": None, "connect_timeout_s": None},
             "burn_in": {"launcher": "kubernetes", "launch_host": None},
             "intake": {"port": self._intake_port},
+            "sweep": {"interval_s": 120.0},  # a look at a node is a pod of two processes
         }
 
     def environment(self) -> dict[str, str]:
