@@ -11,7 +11,7 @@ from activities.clients.agent_access import AgentAccessTo
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.kube_launcher import KubeLauncher
 from activities.draining import DrainNode
-from activities.errors import NodeUnreachable, PreconditionFailed
+from activities.errors import NodeUnreachable
 from activities.inventory import Node
 from activities.jobs.kubernetes import KubernetesJobs
 from activities.jobs.progress import ProgressCommand
@@ -33,7 +33,7 @@ from activities.kubernetes_drain import KubernetesDrainer
 from activities.kubernetes_healers import NodeObjects
 from activities.kubernetes_marks import KubernetesMarks
 from activities.kubernetes_nodes import KubernetesNodes
-from activities.names import KUBE_CHECKPOINT_STEP, KUBE_HELD, KUBE_NODE_SET, KUBE_STEP
+from activities.names import KUBE_HELD, KUBE_NODE_SET
 from activities.nvsentinel import OPT_OUT, NvSentinelHealers
 from activities.settings import AccessSettings, BurnInSettings, HealerSettings, JobSettings, KubernetesSettings
 from activities.stood_back import StoodBack

@@ -1,4 +1,4 @@
-"""Least privilege in Kubernetes: every operation works with what the manifests grant, and without any one grant a named one fails."""
+"""Least privilege in Kubernetes: operations work with what the manifests grant, and without any one grant a named one fails."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from types import TracebackType
 
 PARTS = frozenset({"worker", "watcher", "intake"})
 
-READY_LIMIT_S = 60.0
-"""Most that the parts may take to come up; on two busy cores it is under ten."""
+READY_LIMIT_S = 180.0
+"""Most that the parts may take to come up; on two cores it is under ten, beside ten other labs a minute."""
 
 STOP_LIMIT_S = 30.0
 """Most that they may take to end, after which the process is killed. The worker gives running activities 20 s."""
@@ -56,6 +56,7 @@ class WorkerProcess:
     def __init__(self, log: Path) -> None:
         self.log = log
         self._child: asyncio.subprocess.Process | None = None
+        self._missing = set(PARTS)
         self._reader: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> WorkerProcess:
@@ -71,7 +72,8 @@ class WorkerProcess:
             await asyncio.wait_for(self._until_up(), READY_LIMIT_S)
         except TimeoutError:
             await self.stop()
-            raise WorkerFailed(f"hotspare run was not up after {READY_LIMIT_S:.0f} s; its log is {self.log}") from None
+            words = f"hotspare run was not up after {READY_LIMIT_S:.0f} s: {', '.join(sorted(self._missing))}"
+            raise WorkerFailed(f"{words}; its log is {self.log}") from None
         except BaseException:
             await self.stop()
             raise
@@ -109,12 +111,11 @@ class WorkerProcess:
             await self._child.wait()
 
     async def _until_up(self) -> None:
-        missing = set(PARTS)
-        while missing:
+        while self._missing:
             line = await self._line()
             if not line:
                 raise WorkerFailed(f"hotspare run ended while it came up; its log is {self.log}")
-            missing.discard(json.loads(line)["up"])
+            self._missing.discard(json.loads(line)["up"])
 
     async def _drain(self) -> None:
         while await self._line():
