@@ -113,7 +113,7 @@ def test_the_job_counts_as_training_again_only_past_the_checkpoint_that_it_came_
     ]
     for look in looks:
         watch.see(look, float(next(seconds)))
-    assert (watch.stopped_at, watch.stopped_s, watch.resumed_from, watch.again_s) == (62, 2.0, 50, 4.0)
+    assert (watch.stopped_at, watch.stopped_s, watch.resumed_from, watch.again_s) == (63, 2.0, 50, 4.0)
 
 
 @pytest.mark.parametrize("later", [None, IncidentReport(outcome="nothing found")])

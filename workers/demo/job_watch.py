@@ -24,7 +24,7 @@ class JobWatch:
     def see(self, job: JobView, elapsed_s: float) -> None:
         """Take in one look."""
         if job.state != "RUNNING" and self.stopped_at is None:
-            self.stopped_at, self.stopped_s = self.last.step, elapsed_s
+            self.stopped_at, self.stopped_s = max(self.last.step, job.step), elapsed_s
         if job.resumes > self.last.resumes:
             self.resumed_from = job.checkpoint_step
         if self.again_s is None and self.trains_again(job):
