@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
 from activities.clients.aws_session import session_of
-from activities.clients.dynamo_schema import create
 from activities.clients.ec2_boto3 import PATIENT
 from activities.errors import AccessRefused, BadInput, HotspareError, PreconditionFailed, ProviderBusy, Throttled
+from activities.memory_table import create
 from activities.settings import AwsSettings, StoreSettings
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from activities.clients import dynamo_schema as schema
+from activities import memory_table as schema
 from activities.clients.dynamo_client import dynamo_client, mapped
 from activities.clients.ec2_boto3 import ONCE, PATIENT
 from activities.errors import PreconditionFailed, Throttled

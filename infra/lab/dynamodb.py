@@ -7,10 +7,18 @@ and writes without a lock, so two threads could both find the condition met.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import boto3
+
+from activities.memory_table import create
+from infra.lab.options import REGION
+
 SERVICE = "dynamodb"
+
+TABLE = "hotspare-lab-memory"
+"""The lab's table of host memory."""
 
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -26,3 +34,15 @@ class OneAtATime:
         """As WSGI has it."""
         with self._lock:
             return list(self._moto(environ, start_response))
+
+
+def make_table(url: str, table: str, credentials: Mapping[str, str]) -> None:
+    """Make the table of host memory, as Terraform does on AWS."""
+    client = boto3.client(
+        SERVICE,
+        endpoint_url=url,
+        region_name=REGION,
+        aws_access_key_id=credentials["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=credentials["AWS_SECRET_ACCESS_KEY"],
+    )
+    create(client, table)

@@ -19,6 +19,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoReque
 from werkzeug.serving import BaseWSGIServer, make_server
 
 from infra.lab.auto_scaling import AutoScaling
+from infra.lab.dynamodb import SERVICE, OneAtATime
 from infra.lab.ec2_calls import Answer, AwsCall, StatusRow, console_output, error, instance_ids_in, instance_statuses, read_call
 from infra.lab.holds import Hold, Holds
 from infra.lab.moto_instances import forget_everything, set_state, state_of
@@ -91,6 +92,7 @@ class Ec2Endpoint:
         self._loop = asyncio.get_running_loop()
         self._events = events
         self._app = DomainDispatcherApplication(create_backend_app)
+        self._tables = OneAtATime(self._app)
         self._holds: Holds[AwsCall] = Holds(self._loop)
         self._failures: list[_Failure] = []
         self._launches = _Launches()
@@ -152,6 +154,8 @@ class Ec2Endpoint:
 
     def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         call = read_call(environ)
+        if call.service == SERVICE:
+            return self._tables(environ, start_response)
         answer = self._answer(call, environ)
         start_response(f"{answer.status} {'OK' if answer.status < 400 else 'Error'}", list(answer.headers))
         return [answer.body]

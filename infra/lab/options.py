@@ -20,6 +20,7 @@ class LabOptions:
     `time_scale` multiplies all times of the lab; the times themselves are in seconds.
     `orchestrator` starts the job: command, kubernetes, slurm. For kubernetes, `job_kind` is Job, JobSet, PyTorchJob or TrainJob,
     `access` how Hotspare reaches the nodes (ssh or agent), `kwok_nodes` how many Node objects there are without a machine.
+    `memory` is where Hotspare keeps host memory: sqlite, or dynamodb, at the lab's own endpoint.
     """
 
     folder: Path
@@ -39,6 +40,7 @@ class LabOptions:
     job_kind: str = "Job"
     access: str = "ssh"
     kwok_nodes: int = 0
+    memory: str = "sqlite"
 
     def scaled(self) -> LabOptions:
         """Return the options with `time_scale` worked into every time."""

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from infra.lab.dynamodb import TABLE
 from infra.lab.node import LabNode
 from infra.lab.node_root import write_atomically
 from infra.lab.options import REGION, LabOptions
@@ -76,6 +77,8 @@ def write_settings(
             "refresh_s": 2.0,
         },
     }
+    if options.memory == "dynamodb":
+        tables["store"] |= {"memory": "dynamodb", "table": TABLE}
     if ui_url:
         tables["temporal"] = {"ui_url": ui_url}
     for name, values in (more or {}).items():

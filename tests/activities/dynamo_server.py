@@ -16,7 +16,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from activities.clients.dynamo_client import dynamo_client
 from activities.clients.dynamo_memory import DynamoMemory
-from activities.clients.dynamo_schema import create
+from activities.memory_table import create
 from activities.settings import AwsSettings, StoreSettings
 from infra.lab.dynamodb import OneAtATime
 from infra.lab.ec2_calls import read_call

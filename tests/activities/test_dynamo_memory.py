@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from botocore.config import Config
 
-from activities.clients import dynamo_schema as schema
+from activities import memory_table as schema
 from activities.clients.dynamo_client import dynamo_client
 from activities.clients.dynamo_memory import KEPT_INTENT_S, DynamoMemory, fitting
 from activities.errors import AccessRefused, BadInput, HotspareError, PreconditionFailed, ProviderBusy, Throttled

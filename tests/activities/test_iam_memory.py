@@ -15,7 +15,6 @@ from temporalio.exceptions import ApplicationError
 from activities import names
 from activities.clients.dynamo_client import dynamo_client
 from activities.clients.dynamo_memory import DynamoMemory
-from activities.clients.dynamo_schema import create
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import FakeFault
 from activities.ec2 import DisruptNode, TagNode
@@ -31,6 +30,7 @@ from activities.host_memory import (
 )
 from activities.host_records import SpareTest
 from activities.inventory import ListNodes, ResolveNode
+from activities.memory_table import create
 from activities.node import DeepTest, Examine, Gpu, ResetGpu
 from activities.node_messages import CollectEvidence
 from activities.parity import CompareFleet, DifferencesTold

@@ -17,7 +17,7 @@ from activities.host_memory import HostMemory, RungAttempt
 from workers.cli.common import Answer, ConfigOption, JsonOption, answering, person
 from workers.cli.ledger_view import GpuLine, GpuPast, HostLine, HostPast, Ledger, LedgerView
 from workers.settings import Settings, load_settings
-from workers.wiring import Wiring, credentials_of
+from workers.wiring import Wiring, make_memory_table
 
 WhatArgument = Annotated[
     str, typer.Argument(metavar="[NODE|SERIAL]", help="A host by name or instance id, or a GPU by serial or UUID; else all.")
@@ -90,9 +90,7 @@ def _memory(settings: Settings) -> Iterator[HostMemory]:
 def _create_table(answer: Answer, settings: Settings) -> None:
     if settings.store.memory != "dynamodb":
         raise BadInput(f'{settings.file}: store.memory is "{settings.store.memory}", which needs no table')
-    from activities.clients.dynamo_client import create_memory_table
-
-    table = create_memory_table(settings.aws, settings.store, credentials_of(settings, ""))
+    table = make_memory_table(settings)
     answer.document({"table": table})
     answer.say(Text(f"made the table {table}; the policies of the worker roles for it are in infra/iam/memory"))
 
