@@ -124,3 +124,41 @@ resource "aws_iam_role_policy" "evidence" {
     )
   })
 }
+
+# Launching spares and ending retired nodes, where the caller allows it.
+resource "aws_iam_role_policy" "provisioning" {
+  count = var.launch_spares ? 1 : 0
+
+  name   = "provisioning"
+  role   = aws_iam_role.worker["aws"].id
+  policy = replace(file("${path.module}/../iam/provisioning/aws.json"), "CLUSTER", var.cluster)
+}
+
+resource "aws_iam_role_policy" "launched" {
+  count = var.launch_spares && length(var.launched_role_arns) > 0 ? 1 : 0
+
+  name = "launched"
+  role = aws_iam_role.worker["aws"].id
+  policy = jsonencode({
+    Version = "2012-10-17"
+    Statement = [{
+      Sid       = "GiveInstancesTheirRole"
+      Effect    = "Allow"
+      Action    = ["iam:PassRole"]
+      Resource  = var.launched_role_arns
+      Condition = { StringLike = { "iam:PassedToService" = "ec2.amazonaws.com*" } }
+    }]
+  })
+}
+
+# The one HyperPod cluster, where the caller names it.
+resource "aws_iam_role_policy" "hyperpod" {
+  for_each = var.hyperpod_cluster_arn == null ? {} : {
+    for file in fileset("${path.module}/../iam/hyperpod", "*.json") :
+    trimsuffix(file, ".json") => replace(file("${path.module}/../iam/hyperpod/${file}"), "HYPERPOD_CLUSTER_ARN", var.hyperpod_cluster_arn)
+  }
+
+  name   = "hyperpod"
+  role   = aws_iam_role.worker[each.key].id
+  policy = each.value
+}

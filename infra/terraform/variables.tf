@@ -52,8 +52,20 @@ variable "auto_scaling_groups" {
   default     = []
 }
 
+variable "launch_spares" {
+  description = "Let the role aws launch spares from launch templates and reservations that have the tag hotspare:cluster, and end retired nodes (provision.templates)."
+  type        = bool
+  default     = false
+}
+
+variable "launched_role_arns" {
+  description = "ARNs of the roles in the instance profiles that those launch templates name."
+  type        = list(string)
+  default     = []
+}
+
 variable "hyperpod_cluster_arn" {
-  description = "ARN of the SageMaker HyperPod cluster whose events Hotspare is told about; null: none."
+  description = "ARN of the SageMaker HyperPod cluster that the nodes are of (aws.provider = \"hyperpod\"): its events are heard, and the roles may ask it for repairs; null: none."
   type        = string
   default     = null
 }

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from activities import names
+from infra.iam import hyperpod
 from infra.iam.policies import WITHOUT_RESOURCES
+from infra.iam.table import HYPERPOD
+from tests.activities.iam_endpoint import ACCOUNT
 from tests.infra.policy_lint import findings
 
 FOLDER = Path(__file__).parents[2] / "infra" / "iam"
@@ -23,7 +26,12 @@ def statements(file: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_linter_finds_nothing(name: str) -> None:
-    assert findings(FILES[name].read_text()) == []
+    assert findings(FILES[name].read_text().replace(hyperpod.ARN, f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:cluster/abc")) == []
+
+
+def test_the_policies_on_hyperpod_are_those_of_the_table() -> None:
+    kept = {file.stem: file.read_text() for file in (FOLDER / "hyperpod").glob("*.json")}
+    assert kept == {role: hyperpod.text_of(role) for role in HYPERPOD}, "write them anew: python -m infra.iam.hyperpod"
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -34,7 +42,7 @@ def test_what_is_granted_on_everything_only_looks_and_the_rest_is_the_clusters(n
         resources = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
         if "*" in resources:
             assert set(statement["Action"]) <= set(WITHOUT_RESOURCES), statement["Sid"]
-        elif any(resource.rsplit("/", 1)[-1] == "*" and "/index/" not in resource for resource in resources):
+        elif any(resource.endswith(("/*", ":*")) and "/index/" not in resource for resource in resources):
             if statement["Condition"].get("Bool") == {"ec2:IsLaunchTemplateResource": "true"}:
                 continue  # a launch template of the cluster names it
             equals = statement["Condition"]["StringEquals"]

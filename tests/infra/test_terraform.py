@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from activities import memory_table, names
-from infra.iam import host_memory
+from infra.iam import host_memory, hyperpod, provisioning
 from infra.iam.policies import policy_of
-from infra.iam.table import PERMISSIONS
+from infra.iam.table import HYPERPOD, PERMISSIONS
 from infra.lab.options import REGION
-from tests.activities.iam_endpoint import IamEndpoint, of_cluster, unenforced
+from tests.activities.iam_endpoint import ACCOUNT, IamEndpoint, of_cluster, unenforced
 from tests.infra.policy_lint import findings
 from tests.infra.terraform import TREE, Terraform, TerraformFailed, needs_terraform
 from workers.settings import parse_settings
@@ -27,6 +27,8 @@ from workers.settings import parse_settings
 pytestmark = needs_terraform
 
 CLUSTER = "blue.1"
+HYPERPOD_ARN = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:cluster/abc"
+NODE_ROLE = f"arn:aws:iam::{ACCOUNT}:role/gpu-node"
 EVENTS = "hotspare-blue-1-events"
 
 
@@ -53,7 +55,9 @@ class Aws:
             "cluster": CLUSTER,
             "observe_only": False,
             "auto_scaling_groups": ["gpus"],
-            "hyperpod_cluster_arn": f"arn:aws:sagemaker:{REGION}:123456789012:cluster/abc",
+            "hyperpod_cluster_arn": HYPERPOD_ARN,
+            "launch_spares": True,
+            "launched_role_arns": [NODE_ROLE],
             "evidence_bucket": "bundles",
             "memory_deletion_protection": False,
             "vpc_id": self.vpc,
@@ -181,6 +185,21 @@ def test_each_role_has_what_host_memory_asks_of_it(aws: Aws, module: Terraform) 
         assert policy == json.loads(host_memory.text_of(role).replace(host_memory.TABLE, table))
     people = iam.get_policy_version(PolicyArn=module.outputs()["people_policy_arn"], VersionId="v1")["PolicyVersion"]["Document"]
     assert people == json.loads(host_memory.text_of("people").replace(host_memory.TABLE, table))
+
+
+def test_what_is_allowed_beyond_the_table_is_what_was_asked_for(aws: Aws, module: Terraform) -> None:
+    def inline(role: str) -> dict[str, dict[str, Any]]:
+        iam, name = aws.client("iam"), f"hotspare-{CLUSTER}-{role}"
+        names = iam.list_role_policies(RoleName=name)["PolicyNames"]
+        return {one: iam.get_role_policy(RoleName=name, PolicyName=one)["PolicyDocument"] for one in names}
+
+    launching, ssh = inline("aws"), inline("ssh")
+    assert launching["provisioning"] == of_cluster(provisioning.policy_of(), CLUSTER)
+    assert launching["launched"]["Statement"][0]["Resource"] == [NODE_ROLE]
+    for role in HYPERPOD:
+        assert inline(role)["hyperpod"] == json.loads(hyperpod.text_of(role).replace(hyperpod.ARN, HYPERPOD_ARN))
+    assert ssh["evidence"]["Statement"][0]["Resource"] == "arn:aws:s3:::bundles/hotspare/evidence/*"
+    assert set(inline("notify")) == {"hotspare"}
 
 
 def test_whoever_runs_hotspare_may_become_these_roles_and_do_nothing_else(aws: Aws, module: Terraform) -> None:
