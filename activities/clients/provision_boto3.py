@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from activities import names
 from activities.clients.aws_session import session_of
 from activities.clients.ec2_boto3 import ONCE, mapped
 from activities.errors import BadInput
 from activities.provisioning import Launch
 from activities.settings import AwsSettings
+
+MADE = ("instance", "volume", "network-interface")
+"""What a launch makes and tags."""
 
 
 class ProvisionBoto3:
@@ -41,9 +45,7 @@ def request_of(wanted: Launch, token: str) -> dict[str, Any]:
         "MaxCount": 1,
         "ClientToken": token,
         "LaunchTemplate": {name: wanted.template, "Version": wanted.version},
-        "TagSpecifications": [
-            {"ResourceType": "instance", "Tags": [{"Key": key, "Value": value} for key, value in wanted.tags.items()]}
-        ],
+        "TagSpecifications": [{"ResourceType": kind, "Tags": _tags(wanted.tags, kind)} for kind in MADE],
     }
     if wanted.instance_type:
         request["InstanceType"] = wanted.instance_type
@@ -53,3 +55,9 @@ def request_of(wanted: Launch, token: str) -> dict[str, Any]:
     if wanted.capacity_block:
         request["InstanceMarketOptions"] = {"MarketType": "capacity-block"}
     return request
+
+
+def _tags(tags: dict[str, str], kind: str) -> list[dict[str, str]]:
+    """Volumes and interfaces get the cluster's name alone: their policy asks for it."""
+    chosen = tags if kind == "instance" else {key: value for key, value in tags.items() if key == names.TAG_CLUSTER}
+    return [{"Key": key, "Value": value} for key, value in chosen.items()]

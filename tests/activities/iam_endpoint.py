@@ -184,12 +184,12 @@ class IamEndpoint:
 
 
 def denial(call: AwsCall) -> Answer:
-    """A refusal as the service words it: EKS in JSON, the others in XML."""
+    """A refusal as the service words it: EKS and SQS in JSON, the others in XML."""
     message = f"You are not authorized to perform this operation: {call.operation}"
-    if call.service != "eks":
+    if call.service not in ("eks", "sqs"):
         return error(403, "UnauthorizedOperation", message)
     headers = (("Content-Type", "application/json"), ("x-amzn-ErrorType", "AccessDeniedException"))
-    return Answer(403, json.dumps({"message": message}).encode(), headers)
+    return Answer(403, json.dumps({"__type": "AccessDeniedException", "message": message}).encode(), headers)
 
 
 @contextmanager
