@@ -88,9 +88,10 @@ async def _together(incident: Incident, node: Node, partners: list[Node]) -> tup
     named = ", ".join(one.name for one in group)
     report = await burn_in_child(start, f"{incident.node.name}/proof", f"burn-in of {named}", incident.tokens)
     verdict = _verdict_on(node, report)
-    incident.tell("burn-in", f"{node.name} with {named}: {verdict.value}: {'; '.join(report.because)}")
+    others = ", ".join(one.name for one in partners)
+    incident.tell("burn-in", f"{node.name} with {others}: {verdict.value}: {'; '.join(report.because)}")
     await _report_bad_partners(incident, node, report)
-    return verdict, [f"burn-in with {', '.join(one.name for one in partners)}: {report.verdict.value}", *report.because][:5]
+    return verdict, [f"burn-in with {others}: {report.verdict.value}", *report.because][:5]
 
 
 def _verdict_on(node: Node, report: BurnInReport) -> Verdict:
