@@ -2,7 +2,7 @@
 
 An all-reduce in a ring is as slow as its slowest member and its slowest path, and the paths it uses are those between neighbours
 in the order of its nodes, and from the last back to the first. So a run that passes clears its nodes and these paths; a run that
-fails says that one of them is bad. One run can be wrong (noise, a flaky node): nobody is blamed for a single failure beside others.
+fails says that one of them is bad. One run can be wrong (noise, a flaky node): nobody is blamed for one failure beside others.
 """
 
 from __future__ import annotations

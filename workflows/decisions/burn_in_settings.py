@@ -18,7 +18,7 @@ class BurnInLimits(Section):
     proofs: int = Field(
         2,
         ge=2,
-        description="Failing runs, each beside others that passed elsewhere, before a node or a path is blamed. Hotspare default: "
+        description="Failing runs, each beside others that passed elsewhere, before a node or path is blamed. Hotspare default: "
         "with 1 % of runs spoilt by noise, two blame one good node of 10,000 (docs/burn-in.md); more cost a round each",
     )
     looks: int = Field(

@@ -1,0 +1,134 @@
+"""Rounds, runs and wall time of the burn-in's plan against N, faults and P, beside pairwise and bisection: table and picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, comb, log2
+from pathlib import Path
+from random import Random
+from statistics import mean
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from tests.decisions.burn_in_world import World, names, play
+from workflows.decisions.burn_in_settings import BurnInLimits
+
+RUN_MINUTES = 40 / 60
+"""Minutes of one group run. Source: the time of one round of recursive doubling at 2,048 nodes, about 40 s."""
+
+PUBLISHED = (232, [22, 57], 7)
+"""Nodes, jobs and rounds of a published search for bad nodes, the only one with its numbers."""
+
+PICTURE = Path(__file__).resolve().parents[2] / "docs" / "images" / "burn-in.png"
+PLANTS = 5
+
+
+@dataclass
+class Measured:
+    """What the plan needed for some random plants of one kind."""
+
+    nodes: int
+    at_once: int
+    faults: int
+    paths: int
+    noise: float
+    rounds: list[int]
+    runs: list[int]
+    found: int
+    planted: int
+    accused: int
+
+
+def measure(nodes: int, at_once: int, faults: int, paths: int = 0, noise: float = 0.0) -> Measured:
+    """Play random plants."""
+    ring, random = names(nodes), Random(nodes + 7 * faults + 31 * paths)
+    limits = BurnInLimits(side_by_side=at_once, rounds=400, nodes_out=nodes)
+    done = Measured(nodes, at_once, faults, paths, noise, [], [], 0, 0, 0)
+    for seed in range(PLANTS):
+        bad = set(random.sample(ring, faults))
+        at = [random.randrange(nodes) for _ in range(paths)]
+        bad_paths = {frozenset({ring[one], ring[(one + 1) % nodes]}) for one in at}
+        ends = {end for path in bad_paths for end in path}
+        played = play(ring, World(bad=bad, bad_paths=bad_paths, noise=noise, random=Random(seed)), limits)
+        blamed = set(played.plan.bad)
+        done.rounds.append(played.rounds_after_the_first_failure)
+        done.runs.append(len(played.runs) - 1)
+        done.planted += len(bad) + len(bad_paths)
+        done.found += len(bad & blamed) + sum(1 for path in bad_paths if path & blamed)
+        done.accused += len(blamed - bad - ends)
+    return done
+
+
+def pairwise_rounds(nodes: int, at_once: int) -> int:
+    """Every pair once, in disjoint pairs: N - 1 rounds where all fit side by side."""
+    return (nodes - 1) * ceil(nodes / 2 / at_once)
+
+
+def bisection_rounds(nodes: int, faults: int) -> int:
+    """One group at a time, halving, one fault after the other, with a run of the rest after each."""
+    return faults * (ceil(log2(nodes)) + 1)
+
+
+@pytest.mark.timeout(0)
+def test_rounds_and_runs_of_the_plan() -> None:
+    cases = [(2048, at_once, faults, 0, 0.0) for at_once in (1024, 64, 1) for faults in (1, 2, 3, 5)]
+    cases += [(2048, at_once, faults, 1, 0.0) for at_once in (1024, 64) for faults in (0, 2)]
+    cases += [(232, at_once, faults, 0, 0.0) for at_once in (116, 64, 16) for faults in (1, 3, 5)]
+    cases += [(2048, at_once, 3, 0, noise) for at_once in (1024, 64) for noise in (0.002, 0.01, 0.03)]
+    measured = [measure(*case) for case in cases]
+    Console(width=130).print(table_of(measured))
+    draw(measured, PICTURE)
+    exact = [one for one in measured if one.noise == 0.0]
+    assert all(one.found == one.planted and one.accused == 0 for one in exact)
+
+
+def table_of(measured: list[Measured]) -> Table:
+    """The closing table: N, P, what was planted, rounds, runs, found, falsely accused."""
+    table = Table(
+        "N", "P", "bad nodes", "bad paths", "noise", "rounds mean (max)", "runs mean (max)", "bound", "found", "falsely accused"
+    )
+    for one in measured:
+        bound = f"{log2(comb(one.nodes, one.faults)):.0f}" if one.faults and one.at_once == 1 else ""
+        table.add_row(
+            *(str(value) for value in (one.nodes, one.at_once, one.faults, one.paths)),
+            f"{one.noise:.1%}" if one.noise else "",
+            f"{mean(one.rounds):.1f} ({max(one.rounds)})",
+            f"{mean(one.runs):.0f} ({max(one.runs)})",
+            bound,
+            f"{one.found}/{one.planted}",
+            f"{one.accused} of {PLANTS * (one.nodes - one.faults)}",
+        )
+    return table
+
+
+def draw(measured: list[Measured], path: Path) -> None:
+    """Rounds and wall time against the number of nodes, for each P, beside pairwise and bisection."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    sizes = [8, 32, 128, 512, 2048]
+    figure, (rounds, minutes) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    for at_once, colour in ((1024, "tab:blue"), (64, "tab:green"), (1, "tab:purple")):
+        played = [mean(measure(size, at_once, 2).rounds) for size in sizes]
+        rounds.plot(sizes, played, marker="o", color=colour, label=f"the plan, {at_once} groups at once")
+        minutes.plot(sizes, [one * RUN_MINUTES for one in played], marker="o", color=colour)
+    for axis, scale in ((rounds, 1.0), (minutes, RUN_MINUTES)):
+        axis.plot(sizes, [scale * bisection_rounds(size, 2) for size in sizes], "--", color="tab:red", label="plain bisection")
+        axis.plot(sizes, [scale * pairwise_rounds(size, 1024) for size in sizes], ":", color="tab:gray", label="every pair")
+        axis.plot(
+            [PUBLISHED[0]], [scale * PUBLISHED[2]], "k*", markersize=11, label="published: 22 to 57 jobs in 7 rounds, N = 232"
+        )
+        axis.set(xscale="log", yscale="log", xlabel="nodes")
+        axis.set_xticks(sizes, [str(size) for size in sizes])
+        axis.grid(alpha=0.3)
+    rounds.set(title="Rounds from the first failing group to the proven rest", ylabel="rounds")
+    minutes.set(title="The same as wall time, 40 s a round", ylabel="minutes")
+    rounds.legend(fontsize=8)
+    figure.suptitle(f"Two bad nodes, mean of {PLANTS} random plants")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    assert measured
