@@ -12,6 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import options
     from workflows.cluster_messages import AskKind
     from workflows.decisions.facts import Step
+    from workflows.decisions.owners import give_up_by_hand
     from workflows.incident import Incident
     from workflows.incident_healers import release
     from workflows.incident_people import page, pages_are_out
@@ -44,6 +45,8 @@ async def retire(incident: Incident, step: Step) -> None:
     incident.learn(settled=True, retired=True)
     incident.tell("retired", f"quarantined for a person: {'; '.join(step.because)}")
     words = f"{incident.node.name} is retired: open a support case, replace the instance"
+    if by_hand := give_up_by_hand(incident.known.owned_by, incident.node):
+        words += f" ({by_hand})"
     if incident.known.not_drained:
         words += f"; {incident.known.not_drained}"
     if incident.known.others.told:

@@ -8,10 +8,10 @@ import pytest
 
 from activities.owners import OWNER_BY_HEALER, Owner, owner_by_tags, owner_of
 from checks.model import Action
-from tests.decisions.situations import out
+from tests.decisions.situations import NODE, out
 from workflows.decisions.facts import StepKind
 from workflows.decisions.ladder import rungs_for
-from workflows.decisions.owners import OWNERS, RUNGS, GiveUp, missing_rung, owners_table
+from workflows.decisions.owners import OWNERS, RUNGS, GiveUp, give_up_by_hand, missing_rung, owners_table
 from workflows.decisions.policy import next_step
 from workflows.decisions.settings import Mode, PolicySettings
 
@@ -98,6 +98,23 @@ def test_every_owner_has_a_row_with_a_source_and_reasons_only_for_rungs_of_ours(
         assert rules.source.startswith("https://")
         assert set(rules.missing) <= set(RUNGS)
         assert isinstance(rules.give_up, GiveUp)
+
+
+@pytest.mark.parametrize(
+    ("owner", "words"),
+    [
+        (Owner.EC2, "aws ec2 terminate-instances --instance-ids i-1"),
+        (Owner.GROUP, "--auto-scaling-group-name gpus --instance-ids i-1; aws autoscaling terminate-instance"),
+        (Owner.KARPENTER, "kubectl delete nodeclaim"),
+        (Owner.HYPERPOD, "batch-replace-cluster-nodes --cluster-name CLUSTER --node-ids i-1"),
+        (Owner.PARALLEL_CLUSTER, "scontrol update nodename=node-1 state=drain"),
+        (Owner.AUTO_MODE, ""),
+    ],
+)
+def test_a_person_is_told_what_to_type_to_give_a_slot_up(owner: Owner, words: str) -> None:
+    told = give_up_by_hand(owner, NODE.model_copy(update={"group": "gpus"}))
+    assert words in told
+    assert bool(words) is bool(told)
 
 
 def test_the_page_has_the_table() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from activities.inventory import Node
 from activities.owners import Owner
 from checks.model import Action
 
@@ -29,7 +30,7 @@ class GiveUp(StrEnum):
 
 @dataclass(frozen=True)
 class OwnerRules:
-    """One row. `missing` are the rungs that do not exist, each with the reason; `source` is where the owner's ways are described."""
+    """One row. `missing` are the rungs that do not exist, each with the reason; `source` is where that is described."""
 
     stands_back: str
     give_up: GiveUp
@@ -97,6 +98,23 @@ def missing_rung(owner: Owner, rung: Action) -> str:
     """Return why a rung does not exist for a node of this owner, empty where it does."""
     why = OWNERS[owner].missing.get(rung, "")
     return f"a node of {owner.value} has no such rung: {why}" if why else ""
+
+
+def give_up_by_hand(owner: Owner, node: Node) -> str:
+    """Return what a person types to give the slot of a retired node up, empty where there is no such command."""
+    instance = f"--instance-id{'s' if owner is Owner.EC2 else ''} {node.instance_id}"
+    commands = {
+        GiveUp.TERMINATE: f"aws ec2 terminate-instances {instance}",
+        GiveUp.TERMINATE_IN_GROUP: f"aws autoscaling exit-standby --auto-scaling-group-name {node.group} --instance-ids "
+        f"{node.instance_id}; aws autoscaling terminate-instance-in-auto-scaling-group {instance} "
+        "--no-should-decrement-desired-capacity",
+        GiveUp.DELETE_NODE_CLAIM: "kubectl delete nodeclaim $(kubectl get nodeclaims -o json | jq -r "
+        f"'.items[]|select(.status.providerID|endswith(\"{node.instance_id}\")).metadata.name')",
+        GiveUp.REPLACE_IN_HYPERPOD: "aws sagemaker batch-replace-cluster-nodes --cluster-name CLUSTER --node-ids "
+        f"{node.instance_id}",
+        GiveUp.DRAIN_IN_SLURM: f"scontrol update nodename={node.name} state=drain reason=replace",
+    }
+    return commands.get(OWNERS[owner].give_up, "")
 
 
 def owners_table() -> str:
