@@ -48,12 +48,12 @@ are those that `kubectl apply` takes; nothing of them is said again here.
 {{- if and (eq $object.kind "ServiceAccount") $root.Values.serviceAccount.annotations }}
 {{- $_ := set $object.metadata "annotations" $root.Values.serviceAccount.annotations }}
 {{- end }}
-{{- if eq $object.kind "DaemonSet" }}{{ include "hotspare.agent" (list $root $object) }}{{ end }}
----
+{{- if eq $object.kind "DaemonSet" }}{{ $_ := include "hotspare.agent" (list $root $object) }}{{ end }}
+{{ "---" }}
 {{ toYaml $object }}
+{{- end }}
+{{- end }}
 {{ end }}
-{{- end }}
-{{- end }}
 
 {{/* Puts the values of the agent into its DaemonSet: (list $ object). Renders nothing. */}}
 {{- define "hotspare.agent" -}}
