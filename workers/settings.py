@@ -31,6 +31,7 @@ from activities.settings import (
     SlurmSettings,
     StoreSettings,
 )
+from activities.spare_work import PreemptibleSettings
 from checks.catalog import BadOverride, read_overrides
 from checks.parity import FACTS
 from checks.thresholds import BadThreshold, read_thresholds
@@ -68,6 +69,7 @@ class Settings(Section):
     limits: ClusterSettings = ClusterSettings()
     sweep: SweepSettings = SweepSettings()
     spares: SpareSettings = SpareSettings()
+    preemptible: PreemptibleSettings = PreemptibleSettings()
     aws: AwsSettings = AwsSettings()
     inventory: InventorySettings = InventorySettings()
     access: AccessSettings = AccessSettings()
@@ -182,6 +184,8 @@ def _check_names(settings: Settings) -> list[str]:
         mistakes += [f'job.{key}: needed for job.adapter = "command"' for key in needed if not getattr(settings.job, key)]
     if settings.job.adapter == "slurm" and not settings.job.head:
         mistakes.append('job.head: needed for job.adapter = "slurm": scontrol and squeue run there')
+    if settings.preemptible.evict and not settings.job.head:
+        mistakes.append("job.head: needed for preemptible.evict: its command runs there")
     mistakes += _needs_kubernetes(settings)
     try:
         read_thresholds(json.dumps(settings.checks.thresholds))

@@ -53,6 +53,7 @@ from activities.provisioning import ProvisioningActivities
 from activities.quarantine import HeadFileMarks, LauncherMarks, QuarantineActivities, QuarantineMarks
 from activities.reconcile import ReconcileActivities
 from activities.spare_records import SpareActivities, records_of
+from activities.spare_work import CommandSpareWork, SpareWorkActivities
 from activities.stood_back import StoodBack
 from checks.archive import build_archive
 from workers.connection import TemporalAway
@@ -447,6 +448,7 @@ class Wiring:
             attributes=attributes,
             sweep=settings.sweep,
             spares=settings.spares,
+            spares_work=bool(settings.preemptible.evict),
             isolation=settings.isolation,
             ui_url=settings.temporal.ui_url,
         )
@@ -460,6 +462,8 @@ class Wiring:
         look_ups.append(CapacityActivities(self.ec2, self.capacity, self.memory, settings.effects))
         look_ups.append(self._provisioning)
         look_ups.append(ParityActivities(self.parity, self.inventory, self.memory))
+        head = CommandSpareWork(lambda: self._access_to_alias(settings.job.head), settings.preemptible)
+        spare_work = SpareWorkActivities(head, self._gate, settings.preemptible)
         reconcile = ReconcileActivities(self.ec2, self.inventory, marks, self.memory, self._job_adapter)
         giving_up = GivingUpActivities(replacer, self.ec2, settings.effects)
         burn_in = BurnInActivities(self._launcher, self._gate, settings.burn_in)
@@ -468,7 +472,7 @@ class Wiring:
             names.QUEUE_AWS: [*look_ups, ec2, self.node_activities, giving_up],
             names.QUEUE_K8S: [DrainActivities(self._drainer)],
             names.QUEUE_SSH: [self.node_activities, QuarantineActivities(marks), jobs, reconcile, giving_up],
-            names.QUEUE_SSH_SLOW: [self.node_activities, EvidenceActivities(self.evidence), ec2, jobs, burn_in],
+            names.QUEUE_SSH_SLOW: [self.node_activities, EvidenceActivities(self.evidence), ec2, jobs, burn_in, spare_work],
             names.QUEUE_NOTIFY: [NotifyActivities(self.notifier)],
         }
         return {queue: [method for holder in held for method in activity_methods(holder)] for queue, held in holders.items()}

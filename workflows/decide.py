@@ -53,12 +53,16 @@ class SweepPlan(Message):
 
 
 class Bearings(Message):
-    """What a workflow asks when it starts: the worker's cluster, and whether search attributes are registered."""
+    """What a workflow asks when it starts: the worker's cluster, and whether search attributes are registered.
+
+    `spares_work`: spares do preemptible work while they wait, which is evicted first.
+    """
 
     cluster: str
     attributes: bool
     recovery_deadline_s: float
     ui_url: str = ""
+    spares_work: bool = False
 
 
 class DecideActivities:
@@ -73,6 +77,7 @@ class DecideActivities:
         attributes: bool = True,
         sweep: SweepSettings | None = None,
         spares: SpareSettings | None = None,
+        spares_work: bool = False,
         isolation: BurnInLimits | None = None,
         ui_url: str = "",
     ) -> None:
@@ -83,6 +88,7 @@ class DecideActivities:
         self._sweep = sweep or SweepSettings()
         self._isolation = isolation or BurnInLimits()
         self._spares = spares or SpareSettings()
+        self._spares_work = spares_work
         self._ui_url = ui_url
 
     @activity.defn
@@ -93,6 +99,7 @@ class DecideActivities:
             attributes=self._attributes,
             recovery_deadline_s=self._limits.recovery_deadline_s,
             ui_url=self._ui_url,
+            spares_work=self._spares_work,
         )
 
     @activity.defn

@@ -168,6 +168,10 @@ MESSENGER: Options = {
 """Starting and joining workflows."""
 
 
+CLEAR_SPARE: Options = {**WATCH, "schedule_to_close_timeout": PATIENCE, "retry_policy": QUICK_RETRY}
+"""Preemptible work leaves a spare: a job waits for that spare, so failures are few."""
+
+
 class LocalOptions(TypedDict, total=False):
     """Keyword arguments of `workflow.execute_local_activity_method`."""
 

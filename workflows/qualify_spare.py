@@ -24,6 +24,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.failures import cause_of
     from workflows.messages import Qualification, StartQualification
     from workflows.operator_view import Line, OperatorView
+    from workflows.spare_tests import still_at_work
     from workflows.tokens import Tokens
 
 NOT_ITS_FAULT = frozenset({"", "could_not_run", "configuration", "same_host"})
@@ -57,6 +58,8 @@ class QualifySpare:
             lent = await self._talk.ask(self._ask(spare))
             if not lent.granted:
                 return self._left_alone(spare, lent.reason)
+            if known.spares_work and (why := await still_at_work(spare, self._view)):
+                return self._left_alone(spare, why)
             result = await self._test(spare)
             await self._note(spare, result)
             if result.verdict is Verdict.CRITICAL:

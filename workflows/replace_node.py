@@ -30,6 +30,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.messages import Replacement, StartReplacement
     from workflows.operator_view import Line, OperatorView
     from workflows.post import post
+    from workflows.spare_tests import still_at_work
     from workflows.tokens import Tokens
 
 SPARES_TRIED = 3
@@ -52,6 +53,7 @@ class ReplaceNode:
         self._cluster = start.cluster
         self._attached: Node | None = None
         self._ready: Replacement | None = None
+        self._spares_work = False
 
     @workflow.run
     async def run(self, start: StartReplacement) -> Replacement:
@@ -76,6 +78,7 @@ class ReplaceNode:
         known = await bearings()
         self._cluster = self._start.cluster or known.cluster
         self._view.attributes_on = known.attributes
+        self._spares_work = known.spares_work
         self._talk.serve(self._cluster)
         briefing = await workflow.execute_activity_method(
             BriefingActivities.brief,
@@ -128,6 +131,8 @@ class ReplaceNode:
 
     async def _refusal(self, replaced: Node, spare: Node) -> str:
         """Test a spare and attach it; returns why it cannot be used, empty when it is attached."""
+        if self._spares_work and (why := await still_at_work(spare, self._view)):
+            return why
         result = await self._test(replaced, spare)
         if result.verdict is not Verdict.OK:
             return f"{spare.name} did not pass ({result.verdict.value}): {'; '.join(result.because)}"

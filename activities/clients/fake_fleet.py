@@ -65,6 +65,7 @@ from activities.settings import (
     StoreSettings,
 )
 from activities.spare_records import SpareActivities, records_of
+from activities.spare_work import PreemptibleSettings, SpareWorkActivities
 from activities.stood_back import StoodBack
 
 GROUP_BUSBW_GBS = 470.0
@@ -97,7 +98,7 @@ class FakeFleet:
 
     Points that can be counted, held or made to fail: reboot, stop, start_instance, set_tags, remove_tags, describe, status,
     boot_id, put, start, poll, kill, run.<command> (run.probe, run.quarantine_write, ...), group.start, group.poll, group.kill,
-    job.find, job.status, job.hold, job.resume, job.supply, job.leave, drain, drain_for_replacement, inventory, console,
+    job.find, job.status, job.hold, job.resume, job.supply, job.leave, drain, evict, drain_for_replacement, inventory, console,
     memory.recall, memory.save, memory.intent, memory.incident, memory.configuration, memory.freezes, memory.keep_freezes, page,
     group_member, enter_standby, exit_standby, reservation, launch, terminate.
     Each takes a node name, a job name or nothing.
@@ -213,6 +214,10 @@ class FakeFleet:
         """`Replacer.replace_by_drain`: the cluster's daemon terminates a drained node at its next look."""
         self.points.carry_out("drain_for_replacement", node.name, lambda: self._terminate(node, owner))
 
+    def evict(self, node: Node) -> None:
+        """`SpareWork.evict`: its processes leave the GPUs."""
+        self.points.carry_out("evict", node.name, lambda: self._evict(node.name))
+
     def kill(self, run_id: str) -> None:
         """`BurnInLauncher.kill`."""
         self.points.carry_out("group.kill", "", lambda: self._kill_group(run_id))
@@ -248,6 +253,7 @@ class FakeFleet:
             NotifyActivities(self),
             InventoryActivities(self.inventory, lambda nodes: records_of(self.memory, nodes)),
             SpareActivities(self.memory),
+            SpareWorkActivities(self, gate, PreemptibleSettings(evict=["evict", "{node}"]), self.clock),
             BriefingActivities(self.inventory, self.memory, healers, self.drains, self),
             GivingUpActivities(self, self.ec2, EffectSettings(), self.clock),
             DrainActivities(self),
@@ -293,6 +299,10 @@ class FakeFleet:
         with self._lock:
             run = self.group_runs.get(run_id)
             return run.poll(run_id) if run else DetachedRun(run_id=run_id, known=False)
+
+    def _evict(self, name: str) -> None:
+        with self._lock:
+            self.machine(name).gpu_processes = 0
 
     def _kill_group(self, run_id: str) -> None:
         with self._lock:

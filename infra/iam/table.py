@@ -57,6 +57,7 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "collect_evidence": (DESCRIBE, STATUS, CONSOLE),
         "find_traces": (DESCRIBE,),
         "deep_test": (DESCRIBE,),
+        "clear_spare": (DESCRIBE,),
         "group_test": (DESCRIBE,),
         "find_job": (DESCRIBE,),
         "look_at_job": (DESCRIBE,),

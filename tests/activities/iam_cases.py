@@ -48,6 +48,7 @@ from activities.parity import CompareFleet
 from activities.quarantine import QUARANTINE_DIR, LiftQuarantine, QuarantineNode
 from activities.reconcile import FindTraces
 from activities.settings import AwsSettings
+from activities.spare_work import ClearSpare
 from checks.model import Verdict
 from infra.iam.table import FIND_NODES, LEARN_HOST_KEY, REACH_KUBERNETES, READ_EVENTS
 from infra.lab.moto_instances import set_state
@@ -246,6 +247,10 @@ def deep_test(rig: Rig) -> None:
     assert result.verdict is Verdict.OK, result
 
 
+def clear_spare(rig: Rig) -> None:
+    assert not rig.run("clear_spare", ClearSpare(node=rig.node("spare-1"))).evicted
+
+
 def group_test(rig: Rig) -> None:
     rig.job.hold("train", "test")
     ask = GroupTest(cluster=rig.cluster, run_id="burn/1", nodes=[rig.node("node-1"), rig.node("spare-1")])
@@ -343,6 +348,7 @@ CASES: dict[str, Callable[[Rig], None]] = {
             collect_evidence,
             find_traces,
             deep_test,
+            clear_spare,
             group_test,
             find_job,
             look_at_job,

@@ -63,6 +63,7 @@ class Healing:
     policy: PolicySettings
     limits: ClusterSettings = field(default_factory=ClusterSettings)
     attributes: bool = False
+    spares_work: bool = False
     _worker: AsyncExitStack | None = None
 
     @property
@@ -75,7 +76,9 @@ class Healing:
         stack = AsyncExitStack()
         pool = ThreadPoolExecutor(64)
         stack.callback(pool.shutdown, wait=False)
-        decide = DecideActivities(self.policy, self.limits, self.fleet.cluster, attributes=self.attributes)
+        decide = DecideActivities(
+            self.policy, self.limits, self.fleet.cluster, attributes=self.attributes, spares_work=self.spares_work
+        )
         activities = [*self.fleet.activities(self.gateway, self.folder), *activities_of(decide)]
         for queue in QUEUES:
             await stack.enter_async_context(
@@ -144,7 +147,13 @@ class Healing:
 
 @asynccontextmanager
 async def healing(
-    folder: Path, *, nodes: int = 4, spares: int = 1, policy: PolicySettings | None = None, limits: ClusterSettings | None = None
+    folder: Path,
+    *,
+    nodes: int = 4,
+    spares: int = 1,
+    policy: PolicySettings | None = None,
+    limits: ClusterSettings | None = None,
+    spares_work: bool = False,
 ) -> AsyncIterator[Healing]:
     """Start a server and a worker over a new fleet; end both."""
     env = await WorkflowEnvironment.start_time_skipping_v2(
@@ -161,6 +170,7 @@ async def healing(
             env=env,
             policy=policy or PolicySettings(mode=Mode.ACT),
             limits=at_once(limits or ClusterSettings()),
+            spares_work=spares_work,
         )
         await one.start_worker()
         await one.gateway.ensure_cluster(one.fleet.cluster)

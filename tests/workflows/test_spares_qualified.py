@@ -10,6 +10,7 @@ from temporalio.client import WorkflowHandle
 
 from activities import names
 from activities.clients.fake_machine import Cure, FakeFault
+from activities.errors import PreconditionFailed
 from activities.gpu_records import GpuRecord, Mark
 from activities.host_records import HostRecord
 from checks.model import Verdict
@@ -192,3 +193,38 @@ async def test_three_nodes_and_one_spare_what_is_repaired_first_stands_in_for_th
 async def one_left(cluster: Healing) -> bool:
     queue = (await cluster.overview()).state.queue
     return sum(1 for ask in queue if ask.kind is AskKind.SPARE) == 1
+
+
+async def test_preemptible_work_leaves_a_spare_before_it_is_tested_and_before_it_joins(tmp_path: Path) -> None:
+    async with healing(tmp_path, spares_work=True) as cluster:
+        fleet = cluster.fleet
+        fleet.machine("spare-1").gpu_processes = 8
+        tested = await (await begin(cluster, "spare-1")).result()
+        assert (tested.verdict, fleet.count("evict", "spare-1")) == (Verdict.OK, 1)
+        fleet.machine("spare-1").gpu_processes = 8
+        fleet.inject("node-3", FakeFault(xid=64, cure=Cure.NEVER))
+        report = await (await cluster.report("node-3", xid=64)).result()
+        assert report.outcome == "resolved"
+        assert "spare-1" in fleet.job.status("train").nodes
+        assert fleet.count("evict", "spare-1") == 2
+
+
+async def test_a_spare_whose_work_cannot_be_evicted_is_passed_over_for_the_next(tmp_path: Path) -> None:
+    async with healing(tmp_path, spares=2, spares_work=True) as cluster:
+        fleet = cluster.fleet
+        fleet.machine("spare-1").gpu_processes = 8
+        fleet.fail_next("evict", PreconditionFailed("the scheduler refuses"), node="spare-1")
+        fleet.inject("node-3", FakeFault(xid=64, cure=Cure.NEVER))
+        report = await (await cluster.report("node-3", xid=64)).result()
+        assert report.outcome == "resolved"
+        assert "spare-2" in fleet.job.status("train").nodes
+        assert fleet.count("start", "spare-1") == 0
+        assert fleet.machine("spare-1").gpu_processes == 8
+
+
+async def test_a_spare_at_work_is_refused_by_its_test_where_nothing_is_set_up_to_evict_it(tmp_path: Path) -> None:
+    async with healing(tmp_path) as cluster:
+        cluster.fleet.machine("spare-1").gpu_processes = 8
+        tested = await (await begin(cluster, "spare-1")).result()
+        assert (tested.verdict, cluster.fleet.count("evict")) == (Verdict.UNKNOWN, 0)
+        assert cluster.fleet.machine("spare-1").gpu_processes == 8
