@@ -40,7 +40,8 @@ async def trial(stage: Stage, spare: str) -> Qualification:
     """Wait for the end of a spare's test."""
     workflow_id = names.qualify_id(stage.desk.settings.name, stage.lab.nodes[spare].instance_id)
     handle = stage.desk.client.get_workflow_handle(workflow_id, result_type=Qualification)
-    return await handle.result()
+    result: Qualification = await handle.result()
+    return result
 
 
 async def test_a_good_spare_counts_after_its_test_and_a_slow_one_is_found_out_before_any_job_needs_it(stage: Stage) -> None:
