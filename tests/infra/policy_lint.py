@@ -11,8 +11,8 @@ from botocore.loaders import create_loader
 with warnings.catch_warnings():
     # It imports a module of setuptools that is on its way out.
     warnings.simplefilter("ignore")
-    from parliament import analyze_policy_string
-    from parliament.finding import Finding
+    from parliament import analyze_policy_string  # type: ignore[import-untyped]
+    from parliament.finding import Finding  # type: ignore[import-untyped]
 
 SDK = create_loader()
 

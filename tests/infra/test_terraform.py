@@ -24,7 +24,7 @@ from tests.infra.policy_lint import findings
 from tests.infra.terraform import TREE, Terraform, TerraformFailed, needs_terraform
 from workers.settings import parse_settings
 
-pytestmark = needs_terraform
+pytestmark = [needs_terraform, pytest.mark.timeout(1200)]
 
 CLUSTER = "blue.1"
 HYPERPOD_ARN = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:cluster/abc"
