@@ -31,7 +31,7 @@ PACE = ("term_grace_s", "shown_every_s", "shown_bytes", "ready_after_s", "write_
 
 def job_name(run_id: str) -> str:
     """Name of the Job of a run and of its result: readable, safe, and different for different ids."""
-    readable = re.sub(r"[^a-z0-9]+", "-", run_id.lower()).strip("-")[-24:].strip("-")
+    readable = re.sub(r"[^a-z0-9]+", "-", run_id.lower()).strip("-")[:36].strip("-")
     return f"hotspare-run-{readable}-{hashlib.sha256(run_id.encode()).hexdigest()[:12]}"
 
 

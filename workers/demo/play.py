@@ -35,7 +35,7 @@ async def play(stories: tuple[Story, ...], folder: Path, screen: Screen, setting
         for number, story in enumerate(stories, start=1):
             screen.begin(number, len(stories), story)
             began = time.monotonic()
-            kept = await _play_one(story, stage, screen)
+            kept = await play_one(story, stage, screen)
             results.append((story, kept, time.monotonic() - began))
             if not kept:
                 ended = "" if stage.worker.alive else "hotspare run has ended by itself. "
@@ -47,7 +47,8 @@ async def play(stories: tuple[Story, ...], folder: Path, screen: Screen, setting
     return len(results) == len(stories) and all(kept for _, kept, _ in results)
 
 
-async def _play_one(story: Story, stage: Stage, screen: Screen) -> bool:
+async def play_one(story: Story, stage: Stage, screen: Screen) -> bool:
+    """Play one story. Returns whether it ended as it must."""
     await stage.prepare(story)
     before = stage.job()
     job = await stage.job_name()
