@@ -161,7 +161,8 @@ class DynamoMemory:
             with self._mapped(f"recall {len(keys)} records of kind {kind}"):
                 answer = self._read.batch_get_item(RequestItems={self._table: {"Keys": keys, "ConsistentRead": True}})
             found += answer["Responses"].get(self._table, [])
-            keys = list(answer["UnprocessedKeys"].get(self._table, {}).get("Keys", []))
+            left: dict[str, Any] = {**answer["UnprocessedKeys"]}
+            keys = list(left.get(self._table, {}).get("Keys", []))
             if not keys:
                 return found
         raise Throttled(f"DynamoDB table {self._table}: {len(keys)} records of kind {kind} were left out {BATCH_TRIES} times")
@@ -174,7 +175,7 @@ class DynamoMemory:
         given = 0
         start: dict[str, Any] = {}
         while True:
-            page = {"Limit": limit - given} if limit is not None else {}
+            page: dict[str, Any] = {"Limit": limit - given} if limit is not None else {}
             with self._mapped("list what is remembered"):
                 answer = self._read.query(TableName=self._table, **asked, **start, **page)
             yield from answer["Items"]

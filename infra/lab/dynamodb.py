@@ -17,6 +17,9 @@ from infra.lab.options import REGION
 
 SERVICE = "dynamodb"
 
+KINDS = ("sqlite", SERVICE)
+"""Where a lab's host memory may be."""
+
 TABLE = "hotspare-lab-memory"
 """The lab's table of host memory."""
 
@@ -36,10 +39,16 @@ class OneAtATime:
             return list(self._moto(environ, start_response))
 
 
+def check(memory: str) -> None:
+    """Raise ValueError for a kind of host memory that there is none of."""
+    if memory not in KINDS:
+        raise ValueError(f"the lab keeps host memory in {' or '.join(KINDS)}, not in {memory}")
+
+
 def make_table(url: str, table: str, credentials: Mapping[str, str]) -> None:
     """Make the table of host memory, as Terraform does on AWS."""
     client = boto3.client(
-        SERVICE,
+        "dynamodb",
         endpoint_url=url,
         region_name=REGION,
         aws_access_key_id=credentials["AWS_ACCESS_KEY_ID"],

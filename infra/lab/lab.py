@@ -13,7 +13,7 @@ from typing import Any
 import asyncssh
 
 from infra.lab.desk import Desk, Operation, Reply
-from infra.lab.dynamodb import TABLE, make_table
+from infra.lab.dynamodb import TABLE, check, make_table
 from infra.lab.ec2_endpoint import Ec2Endpoint
 from infra.lab.faults import Fault
 from infra.lab.fleet import CREDENTIALS, Fleet
@@ -83,6 +83,7 @@ class Lab:
         self._fleet = Fleet(options, self.ssh, await self._desk.start(), lambda: self._write_ssh(learn=False))
         self.endpoint = Ec2Endpoint(self._fleet)
         await asyncio.to_thread(self.endpoint.start)
+        check(options.memory)
         if options.memory == "dynamodb":
             await asyncio.to_thread(make_table, self.endpoint.url, TABLE, CREDENTIALS)
         await self._fleet.build(self.endpoint)

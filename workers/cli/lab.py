@@ -47,6 +47,9 @@ def up(
     job_kind: Annotated[str, typer.Option(help="On kubernetes: Job, JobSet, PyTorchJob or TrainJob.")] = "Job",
     access: Annotated[str, typer.Option(help="On kubernetes, how Hotspare reaches nodes: ssh or agent.")] = "ssh",
     kwok_nodes: Annotated[int, typer.Option(min=0, max=5000, help="On kubernetes: so many more Nodes without machines.")] = 0,
+    memory: Annotated[
+        str, typer.Option(help="Where Hotspare keeps host memory: sqlite, or dynamodb at the lab's endpoint.")
+    ] = "sqlite",
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay until interrupted, instead of a process of its own.")
     ] = False,
@@ -68,6 +71,7 @@ def up(
             job_kind=job_kind,
             access=access,
             kwok_nodes=kwok_nodes,
+            memory=memory,
         )
 
         def tell(about: dict[str, Any]) -> None:
