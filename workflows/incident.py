@@ -18,7 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.incidents import FailedBurnIn, JobResumed, StartIncident
     from activities.inventory import Node
     from activities.node import Report
-    from checks.model import Action, Verdict
+    from checks.model import Verdict
     from workflows.circles import CIRCLES, CIRCLES_WAIT_S, Circles
     from workflows.cluster_messages import Ask, AskKind
     from workflows.cluster_talk import ClusterTalk
@@ -26,7 +26,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.decisions.replayed import recorded, repeats
     from workflows.messages import Replacement, Word
     from workflows.operator_view import TEXT_LIMIT, OperatorView
-    from workflows.report_words import describe, report_key
+    from workflows.report_words import report_key
     from workflows.tokens import Tokens
 
 REPORTS_SHOWN = 20
@@ -214,41 +214,6 @@ class Incident:
         """Return whether a person has said something that is not acted on yet."""
         return bool(self.words)
 
-    def obey(self) -> None:
-        """Act on what people said since the last look. Any word lets a step that failed be tried again."""
-        if self.words:
-            self.try_again()
-        obeyed = {
-            "approve": self._approve,
-            "skip": self._skip,
-            "escalate": self._escalate,
-            "take over": self._take_over,
-            "hand back": self._hand_back,
-        }
-        for verb, word in self.words:
-            self.tell(verb, f"{word.by}: {word.reason or 'no reason given'}")
-            obeyed[verb](word)
-        self.words.clear()
-
-    def _approve(self, word: Word) -> None:
-        asked = [rung for rung in (word.step, self.known.asked_rung) if rung]
-        self.learn(approved=[*self.known.approved, *(Action(rung) for rung in asked[:1])], asked_rung="", asked_since=None)
-
-    def _skip(self, word: Word) -> None:
-        step = word.step or self.known.asked_rung
-        self.learn(skipped_steps=[*self.known.skipped_steps, *([step] if step else [])], asked_rung="", asked_since=None)
-
-    def _escalate(self, word: Word) -> None:
-        self.learn(escalations=self.known.escalations + 1, asked_rung="", asked_since=None)
-
-    def _take_over(self, word: Word) -> None:
-        self.learn(person_owns=True, asked_since=None)
-
-    def _hand_back(self, word: Word) -> None:
-        self.learn(
-            person_owns=False, examination=None, retest=None, unreadable_probes=0, asked_rung="", asked_since=None, paged=[]
-        )
-
     def try_again(self) -> None:
         """Forget what stopped the incident: a step that failed, a test without a result."""
         known = self.known
@@ -258,66 +223,9 @@ class Incident:
             burn_in=None if known.burn_in is Verdict.UNKNOWN else known.burn_in,
         )
 
-    def read_reports(self) -> None:
-        """Merge what was reported since the last look; a new fault before the quarantine asks for a new examination."""
-        fresh, self.unread = self.unread, []
-        for report in fresh:
-            self.tell("reported", describe(report))
-        if self.known.back_in_service:
-            # The node serves again: what is said of it now is of the next look, unless the burn-in says it.
-            self.later += [report for report in fresh if not report.burn_in_failed]
-            fresh = [report for report in fresh if report.burn_in_failed]
-        self.read += fresh
-        if any(report.burn_in_failed for report in fresh):
-            # What the node passed before is no answer to what it failed since.
-            passed: dict[str, object] = {
-                "quarantine_room": False,
-                "retest": None,
-                "burn_in": None,
-                "disrupted": False,
-                "fault_gone": False,
-                "drained": False,
-            }
-            again = passed if self.known.back_in_service else {}
-            self.learn(examination=None, job_told=False, job_answered=False, back_in_service=False, **again)
-        elif any(self._asks_for_a_look(report) for report in fresh) and not self.known.job_answered:
-            self.learn(examination=None)
-        self.codes += [report.xid for report in fresh if report.xid is not None]
-
-    def _asks_for_a_look(self, report: Report) -> bool:
-        """Before the quarantine every report does; afterwards one that says the fault is gone, or names another code."""
-        if not self.known.quarantined and not self.known.job_told:
-            return True
-        return report.resolved or (report.xid is not None and report.xid not in self.codes)
-
     def hand_back_spare(self, instance_id: str, why: str) -> None:
         """Have a spare that did not pass put back and looked at, and ask for another."""
         self.unwanted_spares.append(instance_id)
         if self.replace_child is not None:
             self.replace_child.cancel()
         self.learn(job_answered=False, spare=Spare.NOT_ASKED, spare_reason=why, proof=None, proof_because=[])
-
-    def hear_job(self) -> None:
-        """Act on what the job's recovery said."""
-        if self.failed_burn_in is not None:
-            failed, self.failed_burn_in = self.failed_burn_in, None
-            self.tell("failed burn-in", failed.evidence)
-            if failed.instance_id == self.node.instance_id:
-                # Its own checks have passed: only what the group showed can say what is wrong with it.
-                self.read.append(Report(source=failed.job, key="burn-in", what=failed.evidence, burn_in_failed=True))
-                self.learn(
-                    examination=None,
-                    job_answered=False,
-                    back_in_service=False,
-                    quarantine_room=False,
-                    retest=None,
-                    disrupted=False,
-                    fault_gone=False,
-                )
-            else:
-                self.hand_back_spare(failed.instance_id, failed.evidence)
-        if self.job_resumed is not None and not self.known.job_done:
-            end = self.job_resumed
-            words = f"resumed at step {end.step}" if end.resumed else f"not resumed: {end.reason}"
-            self.learn(job_done=True, job_outcome=words)
-            self.lost_minutes = end.lost_minutes

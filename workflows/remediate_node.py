@@ -23,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import incident_closing as closing
     from workflows import incident_giving_up as giving_up
     from workflows import incident_healers as healers
+    from workflows import incident_hearing as hearing
     from workflows import incident_looking as looking
     from workflows import incident_people as people
     from workflows import incident_proving as proving
@@ -132,9 +133,9 @@ class RemediateNode:
         stop_if_cancelled()
         if incident.talk.has_strays():
             await incident.talk.give_back()
-        incident.read_reports()
-        incident.obey()
-        incident.hear_job()
+        hearing.read_reports(incident)
+        hearing.obey(incident)
+        hearing.hear_job(incident)
         incident.learn(asked_by_hand=any(report.source == "hand" for report in incident.read))
         step = await decided(DecideActivities.decide, incident.known, "decide the next step")
         incident.note_decision(step)

@@ -31,7 +31,7 @@ async def asking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         handle = await one.report("node-2", xid=79)
         await one.told(handle, "asks a person")
         for given in (options.LOOK_UP, options.LETTER):
-            monkeypatch.setitem(given, "retry_policy", ONCE)  # type: ignore[arg-type]
+            monkeypatch.setitem(given, "retry_policy", ONCE)
         yield one
 
 
