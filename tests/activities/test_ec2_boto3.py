@@ -11,12 +11,24 @@ from urllib.parse import parse_qs
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from moto.server import ThreadedMotoServer
 
 from activities import names
-from activities.clients.ec2_boto3 import Ec2Boto3
+from activities.clients.ec2_boto3 import Ec2Boto3, mapped
+from activities.clients.provision_boto3 import request_of
 from activities.ec2 import InstanceStatus
-from activities.errors import AccessRefused, BadInput, HotspareError, PreconditionFailed, ProviderBusy, Throttled, UnknownNode
+from activities.errors import (
+    AccessRefused,
+    BadInput,
+    HotspareError,
+    NoCapacity,
+    PreconditionFailed,
+    ProviderBusy,
+    Throttled,
+    UnknownNode,
+)
+from activities.provisioning import Launch, client_token
 from activities.settings import AwsSettings
 
 
@@ -156,6 +168,11 @@ def refused_by(server: Refusing) -> Ec2Boto3:
         ((403, "UnauthorizedOperation"), AccessRefused),
         ((400, "InvalidInstanceID.NotFound"), UnknownNode),
         ((400, "InvalidParameterValue"), BadInput),
+        ((500, "InsufficientInstanceCapacity"), NoCapacity),
+        ((400, "ReservationCapacityExceeded"), NoCapacity),
+        ((500, "InsufficientHostCapacity"), PreconditionFailed),
+        ((400, "InsufficientFreeAddressesInSubnet"), PreconditionFailed),
+        ((400, "IdempotentParameterMismatch"), PreconditionFailed),
     ],
     indirect=["refusing"],
 )
@@ -164,6 +181,28 @@ def test_an_error_of_ec2_becomes_ours_and_the_call_is_made_once(refusing: Refusi
         refused_by(refusing).reboot("i-0abc")
     assert type(raised.value) is kind
     assert refusing.calls == {"RebootInstances": 1}
+
+
+def test_a_spread_placement_group_that_is_full_stays_full() -> None:
+    said = "You have reached the maximum number of instances in this spread placement group"
+    answer: Any = {"Error": {"Code": "InsufficientInstanceCapacity", "Message": said}}
+    with pytest.raises(PreconditionFailed), mapped("start i-0abc"):
+        raise ClientError(answer, "StartInstances")
+
+
+def test_a_launch_targets_the_reservation_and_names_its_token_and_template() -> None:
+    wanted = Launch(
+        template="lt-0abc", instance_type="p5.48xlarge", reservation="cr-1", capacity_block=True, tags={names.TAG_CLUSTER: "c"}
+    )
+    request = request_of(wanted, "t")
+    assert (request["ClientToken"], request["LaunchTemplate"]) == ("t", {"LaunchTemplateId": "lt-0abc", "Version": "$Default"})
+    target = request["CapacityReservationSpecification"]["CapacityReservationTarget"]
+    assert (target, request["InstanceMarketOptions"]) == ({"CapacityReservationId": "cr-1"}, {"MarketType": "capacity-block"})
+    assert {one["ResourceType"] for one in request["TagSpecifications"]} == {"instance", "volume", "network-interface"}
+    plain = request_of(Launch(template="gpu"), "t")
+    assert plain["LaunchTemplate"]["LaunchTemplateName"] == "gpu"
+    assert not {"CapacityReservationSpecification", "InstanceMarketOptions", "InstanceType"} & set(plain)
+    assert len(client_token("x" * 500)) <= 64
 
 
 def test_an_endpoint_that_nobody_serves_may_have_been_reached_as_far_as_we_know() -> None:
