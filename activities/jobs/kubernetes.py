@@ -95,7 +95,8 @@ class KubernetesJobs:
         working = [pod for pod in live if works(pod, self._gpu_resource, now)]
         told, (step, checkpoint) = self._progress.of(workload.id), steps_in(pods, family.top)
         step = step if told.step is None else told.step
-        counted = step is not None or self._progress.configured or not working  # ranks that do not work count nothing
+        whole = bool(had) and set(had) <= set(map(node_of, working))
+        counted = step is not None or self._progress.configured or not whole  # ranks that wait for others count nothing
         shape = replace(kind.shape(family, self._gpu_resource), shows_progress=counted)
         annotations = annotations_of(family.top)
         ended, left = kind.ended(family), kind.restarts_left(family, pods)

@@ -13,6 +13,7 @@ from activities.kubernetes import EVENT, JOB_SET, POD
 from activities.names import (
     KUBE_LEASE,
     KUBE_SPARE,
+    KUBE_STEP,
 )
 from activities.quarantine import Mark
 from tests.activities.kubernetes_job_world import SET_LABEL, TRAIN, Jobs
@@ -31,6 +32,15 @@ def test_a_running_job_is_found_by_its_pod_with_its_counters_and_its_budget(jobs
     assert (status.step, status.checkpoint_step, status.restarts_left) == (120, 100, 5)
     assert (status.restarted_by, status.controller) == (RestartedBy.CONTROLLER, "JobSet train")
     assert jobs.adapter.find_on(jobs.s1) is None
+
+
+def test_a_step_counter_is_missed_only_while_every_rank_works(jobs: Jobs) -> None:
+    for name in jobs.world.pods():
+        jobs.api.patch(POD, name, {"metadata": {"annotations": {KUBE_STEP: None}}}, NAMESPACE)
+    missed = "no step counter"
+    assert any(missed in words for words in jobs.adapter.status(TRAIN).warnings)
+    jobs.says("train-workers-0-1-bbbbb", state={"waiting": {"reason": "CrashLoopBackOff"}}, restartCount=1)
+    assert not any(missed in words for words in jobs.adapter.status(TRAIN).warnings)
 
 
 def test_a_job_whose_pod_waits_is_found_by_where_the_scheduler_had_sent_it(jobs: Jobs) -> None:

@@ -31,7 +31,7 @@ async def play(stories: tuple[Story, ...], folder: Path, screen: Screen, setting
     started = time.monotonic()
     results: list[tuple[Story, bool, float]] = []
     async with set_stage(folder, screen, setting) as stage:
-        screen.opening(stories, stage.desk.settings.temporal.ui_url)
+        screen.opening(stories, stage.desk.settings.temporal.ui_url, (setting or Setting()).protocols)
         for number, story in enumerate(stories, start=1):
             screen.begin(number, len(stories), story)
             began = time.monotonic()

@@ -47,11 +47,11 @@ class Screen:
         self._live: Live | None = None
         self._status = Text()
 
-    def opening(self, stories: tuple[Story, ...], ui_url: str) -> None:
+    def opening(self, stories: tuple[Story, ...], ui_url: str, protocols: str = "EC2, SSH, Temporal") -> None:
         """Say what will be shown and where the Temporal UI is."""
         self._console.print(Rule("Hotspare: from a fault line to a job that trains again", style="bold"))
         many = "One story" if len(stories) == 1 else f"{len(stories)} stories"
-        self._console.print(f"{many} on a lab cluster that speaks the real protocols: EC2, SSH, Temporal. Nothing needs typing.")
+        self._console.print(f"{many} on a lab cluster that speaks the real protocols: {protocols}. Nothing needs typing.")
         self._console.print(Text.assemble("Temporal UI   ", (ui_url, "bold underline")), soft_wrap=True)
 
     def say(self, text: str) -> None:

@@ -52,6 +52,13 @@ class Setting:
         return self.orchestrator == "kubernetes"
 
     @property
+    def protocols(self) -> str:
+        """What is spoken there; by agent nobody logs in."""
+        more = {"kubernetes": "Kubernetes", "slurm": "Slurm"}.get(self.orchestrator)
+        ssh = None if self.orchestrator == "kubernetes" and self.access == "agent" else "SSH"
+        return ", ".join(filter(None, ("EC2", ssh, more, "Temporal")))
+
+    @property
     def words(self) -> str:
         """How the screen names it."""
         kind = f", the job a {self.job_kind}" if self.controlled else ""
