@@ -41,6 +41,8 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "reboot_node": EFFECT,
         "soft_reboot_node": (GET, PUT),
         "power_cycle_node": EFFECT,
+        "start_node": EFFECT,
+        "terminate_node": EFFECT,
         "tag_node": EFFECT,
     },
     "ssh": {

@@ -13,6 +13,7 @@ from botocore.config import Config
 from temporalio.exceptions import ApplicationError
 
 from activities import names
+from activities.capacity import StartNode
 from activities.clients.dynamo_client import dynamo_client
 from activities.clients.dynamo_memory import DynamoMemory
 from activities.clients.fake_fleet import FakeFleet
@@ -34,6 +35,7 @@ from activities.memory_table import create
 from activities.node import DeepTest, Examine, Gpu, ResetGpu
 from activities.node_messages import CollectEvidence
 from activities.parity import CompareFleet, DifferencesTold
+from activities.provisioning import TerminateNode
 from activities.reconcile import FindTraces
 from activities.settings import AwsRole, AwsSettings, StoreSettings
 from activities.spare_records import NoteSpareTest
@@ -132,6 +134,18 @@ def soft_reboot(rig: Rig) -> None:
     rig.run("soft_reboot_node", rig.disrupt("t/soft"))
 
 
+def start(rig: Rig) -> None:
+    rig.fleet.machines["node-2"].state = "stopped"
+    effect_seen_again(rig, "start_node", StartNode(node=rig.fleet.node("node-2"), token="t/start"), "start_instance")
+
+
+def terminate(rig: Rig) -> None:
+    node = rig.fleet.node("node-2")
+    rig.fleet.ec2.tags[node.instance_id] |= {names.TAG_QUARANTINE: INCIDENT, names.TAG_FATE: names.FATE_RETIRED}
+    request = TerminateNode(node=node, quarantined_by=INCIDENT, token="t/end")
+    effect_seen_again(rig, "terminate_node", request, "terminate")
+
+
 def tag(rig: Rig) -> None:
     request = TagNode(instance_id=rig.fleet.node("node-1").instance_id, set={names.TAG_FATE: "probation"}, token="t/tag")
     effect_seen_again(rig, "tag_node", request, "set_tags")
@@ -202,6 +216,8 @@ CASES: dict[str, Callable[[Rig], Any]] = {
     "reboot_node": lambda rig: effect_seen_again(rig, "reboot_node", rig.disrupt("t/reboot"), "reboot"),
     "soft_reboot_node": soft_reboot,
     "power_cycle_node": lambda rig: refused_at_first(rig, "stop", "power_cycle_node", rig.disrupt("t/cycle")),
+    "start_node": start,
+    "terminate_node": terminate,
     "tag_node": tag,
     "examine": examine,
     "deep_test": deep_test,
