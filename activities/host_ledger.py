@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from activities.errors import BadInput
+from activities.errors import BadInput, PreconditionFailed
 from activities.gpu_records import KEPT_HOMES, GpuRecord, Home, HostGpu, Mark, same_host, with_mark
 from activities.host_memory import HostMemory, HostRecord, RungAttempt, remember_gpu
 from activities.inventory import Node
@@ -111,7 +111,12 @@ def note_boards(memory: HostMemory, node: Node, gpus: Sequence[GpuRef], known: B
         if gpu.serial in NO_SERIALS:
             continue
         before = by_serial.get(gpu.serial, GpuRecord(serial=gpu.serial))
-        if with_home(before, node, gpu.uuid, now) != before:
+        after = with_home(before, node, gpu.uuid, now)
+        if after == before:
+            continue
+        try:
+            memory.save_gpu(after)
+        except PreconditionFailed:
             remember_gpu(memory, gpu.serial, lambda record, uuid=gpu.uuid: with_home(record, node, uuid, now))  # type: ignore[misc]
 
 

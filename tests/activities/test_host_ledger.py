@@ -194,6 +194,22 @@ def test_of_two_writers_of_one_gpu_the_slower_reads_again(memory: HostMemory) ->
     assert memory.gpus([]) == []
 
 
+def test_a_gpu_that_two_looks_write_down_at_once_is_in_both_words() -> None:
+    class Slow(FakeMemory):
+        """Somebody bans the GPU between the look's read and its write."""
+
+        def save_gpu(self, record: GpuRecord) -> GpuRecord:
+            if record.serial == "1653" and not record.marks:
+                mark_gpu(super(), "1653", bad=True, by="ann", why="burnt", now=NOW)  # type: ignore[arg-type]
+            return super().save_gpu(record)
+
+    memory = Slow()
+    look(memory, OLD)
+    [gpu] = memory.gpus(["1653"])
+    assert gpu.known_bad is not None
+    assert gpu.home is not None
+
+
 def test_a_ledger_that_does_not_answer_is_said_and_no_ban_is_made_up() -> None:
     class Away(FakeMemory):
         def gpus(self, serials: object = None) -> list[GpuRecord]:

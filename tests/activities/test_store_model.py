@@ -111,4 +111,4 @@ def test_a_store_answers_as_a_dictionary_would(kind: str, examples: int, dynamo:
             return SqliteMemory(Path(tempfile.mkdtemp(dir=tmp_path)) / "memory.sqlite3")
 
     some = settings(max_examples=examples, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
-    run_state_machine_as_test(Machine, settings=some)  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(Machine, settings=some)
