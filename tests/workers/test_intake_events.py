@@ -229,6 +229,20 @@ async def test_a_message_stays_while_nobody_knows_whose_instance_it_is() -> None
     assert len(world.queue.waiting) == 1
 
 
+async def test_a_mistake_of_ours_in_one_message_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(health("i-002"), health("i-001"))
+    resolve = world.inventory.resolve
+
+    def mistaken(cluster: str, alias: str) -> Node:
+        if alias == "i-002":
+            raise KeyError(alias)
+        return resolve(cluster, alias)
+
+    monkeypatch.setattr(world.inventory, "resolve", mistaken)
+    await run_until(world, lambda: len(world.queue.waiting) == 1)
+    assert world.reported == ["i-001"]
+
+
 async def test_a_queue_that_does_not_answer_is_said_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     world = World(health("i-001"))
     world.queue.away = True

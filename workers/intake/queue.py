@@ -79,6 +79,8 @@ class EventReader:
             logger.warning("a message of the queue stays there: it %s", error)
         except (TransientError, FinalError, TimeoutError) as error:
             logger.warning("a message of the queue stays there until it can be handled: %s", error)
+        except Exception:  # a mistake of ours in one message must not make us deaf for all others
+            logger.exception("a message of the queue stays there")
 
     async def handle(self, body: str) -> None:
         """Do what one message asks for. Raises BadInput for what is no event, other errors when it has to come again."""
