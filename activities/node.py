@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from temporalio import activity
 
 from activities.active_tests import ActiveTestGate, GpuUse
@@ -21,6 +23,7 @@ from activities.errors import (
 )
 from activities.fault_history import weigh_with_past
 from activities.host_memory import HostMemory, remember_attempt
+from activities.host_records import SpareTest
 from activities.inventory import Node
 from activities.node_access import AccessTo, CommandResult, NodeAccess
 from activities.node_messages import (
@@ -41,12 +44,14 @@ from activities.node_words import (
     not_started,
     on_the_same_host,
     too_ill,
+    trusted,
     unreadable,
     with_ledger,
 )
 from activities.parity import FleetParity, JoinVerdict
 from activities.probing import Probe, ProbeCrashed, ProbeWish
 from activities.settings import AccessSettings, BurnInSettings
+from checks.model import Verdict
 
 __all__ = [
     "DeepTest",
@@ -111,6 +116,8 @@ class NodeActivities:
                 parity = self._parity_with_job(request)
                 if request.joins and parity.differences:
                     return differs(parity, before)
+                if (test := self._trusted(request, before)) is not None:
+                    return trusted(test, before, parity)
                 refuse_if_late()
                 access.start(request.run_id, self._node_command(request.node), deadline_s)
             run = await_run(access, request.run_id, deadline_s, self._burn_in.poll_s, self._clock)
@@ -133,6 +140,15 @@ class NodeActivities:
             sudo = ["sudo", "-n"] if self._access.sudo else []
             answer = access.run([*sudo, "nvidia-smi", "--gpu-reset", "-i", which], RESET_DEADLINE_S)
             return _reset_answer(request.node, answer, which)
+
+    def _trusted(self, request: DeepTest, before: Examination) -> SpareTest | None:
+        """Return the test that the node passed not long ago in this boot, None where it is to be tested now."""
+        if not request.trust_h or before.verdict is not Verdict.OK:
+            return None
+        test = self._memory.recall(request.node.instance_id).spare_test
+        if test is None or not test.passed or not test.boot_id or test.boot_id != before.boot_id:
+            return None
+        return test if before.taken_at - test.at <= timedelta(hours=request.trust_h) else None
 
     def _parity_with_job(self, request: DeepTest) -> JoinVerdict:
         """Compare the node, just looked at, with the job's other nodes; nothing is said where nobody asked."""

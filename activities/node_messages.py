@@ -107,7 +107,8 @@ class DeepTest(Message):
 
     Without `deadline_s` the setting burn_in.deadline_s holds. With a `job` the node's configuration is compared with the job's
     other nodes, those but `in_place_of`; a node that `joins` and differs is not tested at all. `left_host` are the GPU serials of
-    the host that a stop was to leave: one that has them still does not pass.
+    the host that a stop was to leave: one that has them still does not pass. A spare that passed a test of its own within
+    `trust_h` hours, in the boot that runs still, is looked at and not put under load again: the burn-in of its group follows.
     """
 
     node: Node
@@ -120,6 +121,7 @@ class DeepTest(Message):
     joins: bool = False
     incident: str = ""
     left_host: list[str] = []
+    trust_h: float = 0.0
 
 
 class DeepTestResult(Message):

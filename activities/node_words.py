@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from activities.burn_in import GroupTestResult
 from activities.gpu_records import same_host
 from activities.host_memory import RungAttempt
+from activities.host_records import SpareTest
 from activities.inventory import Node
 from activities.node_messages import DeepTest, DeepTestResult, Examination, Examine, Gpu, Opinion, Report, Seen
 from activities.parity import JoinVerdict
@@ -161,6 +162,13 @@ def deep_result(alone: GroupTestResult, after: Examination, parity: JoinVerdict)
     cause = CONFIGURATION if misconfigured else alone.cause
     numbers = {"cause": cause, "busbw_gbs": alone.busbw_gbs, "floor_gbs": alone.floor_gbs}
     return _result(Verdict.UNKNOWN if misconfigured else verdict, reasons, after).model_copy(update=numbers)
+
+
+def trusted(test: SpareTest, before: Examination, parity: JoinVerdict) -> DeepTestResult:
+    """Build the result for a spare that passed its own test in this boot, and of which the look now finds nothing."""
+    hours = (before.taken_at - test.at).total_seconds() / 3600
+    passed = f"passed its whole test {hours:.1f} h ago in this boot; looked at now: nothing found"
+    return _result(Verdict.OK, [passed, *([parity.said] if parity.said else [])], before).model_copy(update={"cause": "healthy"})
 
 
 def _only_configuration(seen: Examination) -> bool:

@@ -55,7 +55,8 @@ class SweepPlan(Message):
 class Bearings(Message):
     """What a workflow asks when it starts: the worker's cluster, and whether search attributes are registered.
 
-    `spares_work`: spares do preemptible work while they wait, which is evicted first.
+    `spares_work`: spares do preemptible work while they wait, which is evicted first. `trust_h`: a spare that passed its test
+    within so many hours is not put under load again before it joins.
     """
 
     cluster: str
@@ -63,6 +64,7 @@ class Bearings(Message):
     recovery_deadline_s: float
     ui_url: str = ""
     spares_work: bool = False
+    trust_h: float = 0.0
 
 
 class DecideActivities:
@@ -100,6 +102,7 @@ class DecideActivities:
             recovery_deadline_s=self._limits.recovery_deadline_s,
             ui_url=self._ui_url,
             spares_work=self._spares_work,
+            trust_h=self._spares.trust_h,
         )
 
     @activity.defn

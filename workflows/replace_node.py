@@ -54,6 +54,7 @@ class ReplaceNode:
         self._attached: Node | None = None
         self._ready: Replacement | None = None
         self._spares_work = False
+        self._trust_h = 0.0
 
     @workflow.run
     async def run(self, start: StartReplacement) -> Replacement:
@@ -79,6 +80,7 @@ class ReplaceNode:
         self._cluster = self._start.cluster or known.cluster
         self._view.attributes_on = known.attributes
         self._spares_work = known.spares_work
+        self._trust_h = known.trust_h if self._start.job else 0.0  # without a job no burn-in of a group follows
         self._talk.serve(self._cluster)
         briefing = await workflow.execute_activity_method(
             BriefingActivities.brief,
@@ -172,6 +174,7 @@ class ReplaceNode:
             job=self._start.job,
             in_place_of=replaced.instance_id,
             joins=True,
+            trust_h=self._trust_h,
         )
         try:
             return await workflow.execute_activity_method(

@@ -83,6 +83,7 @@ def test_a_planned_pool_keeps_its_promise_and_one_wished_surer_is_no_smaller(
     asked = SpareSettings(probability=wished, nodes_per_event=per_event, bad_on_arrival=bad)
     size = plan(nodes, asked, PUBLISHED[rate])
     assert size.free >= wished
+    assert min(size.formula, size.for_next, size.for_bursts, size.for_bad) >= 0
     assert size.pool == size.formula + size.for_next + size.for_bursts + size.for_bad + size.for_domain
     surer = plan(nodes, asked.model_copy(update={"probability": (1 + wished) / 2}), PUBLISHED[rate])
     assert surer.pool >= size.pool

@@ -90,6 +90,23 @@ async def test_the_qualified_spare_is_taken_and_the_reason_says_when_it_passed(t
         assert any("spare-2 is the nearest free spare" in line and "passed" in line for line in report.story)
 
 
+async def test_a_qualified_spare_is_only_looked_at_before_it_joins_and_one_that_has_restarted_is_tested_whole(
+    tmp_path: Path,
+) -> None:
+    async with healing(tmp_path, spares=2) as cluster:
+        fleet = cluster.fleet
+        for spare in ("spare-1", "spare-2"):
+            await (await begin(cluster, spare)).result()
+        fleet.machine("spare-2").reboot()
+        fleet.machine("spare-2").looks_until_up = 0
+        fleet.inject("node-3", FakeFault(xid=64, cure=Cure.NEVER))
+        await (await cluster.report("node-3", xid=64)).result()
+        assert (fleet.count("start", "spare-1"), "spare-1" in fleet.job.status("train").nodes) == (1, True)
+        fleet.inject("node-4", FakeFault(xid=64, cure=Cure.NEVER))
+        await (await cluster.report("node-4", xid=64)).result()
+        assert (fleet.count("start", "spare-2"), "spare-2" in fleet.job.status("train").nodes) == (2, True)
+
+
 async def test_a_spare_that_fails_its_test_has_an_incident_and_is_leased_to_nobody(tmp_path: Path) -> None:
     async with healing(tmp_path) as cluster:
         cluster.fleet.inject("spare-1", FakeFault(slow=0.5, slow_kind="intra", cure=Cure.NEVER))

@@ -18,6 +18,7 @@ from workers.cli.common import Answer, ConfigOption, JsonOption, answering, run_
 from workers.cli.health import Line, check_aws, check_inventory, check_settings, check_spool, check_store, overall
 from workers.cli.health_nodes import check_head, check_nodes
 from workers.cli.health_slurm import check_slurm
+from workers.cli.health_spares import check_pool
 from workers.cli.health_temporal import check_temporal
 from workers.cli.other_healers import SWITCHES, check_healers, compare, table_of
 from workers.connection import TemporalAway, connect
@@ -72,6 +73,7 @@ async def examine(config: Path | None) -> tuple[list[Line], PolicySettings, list
             await check_store(wiring),
             check_spool(settings),
             *found,
+            *await check_pool(settings, wiring, nodes),
             *others,
             *await check_head(settings, wiring),
             *await check_slurm(settings, wiring, nodes),

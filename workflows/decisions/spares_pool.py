@@ -80,7 +80,7 @@ def plan_pool(need: PoolNeed, settings: SpareSettings) -> PoolSize:
     formula = smallest(nodes_out(out, 1.0), settings.probability)
     odds = nodes_out(out, settings.nodes_per_event)
     alone = formula + 1
-    bursts = smallest(odds, settings.probability) + 1
+    bursts = max(alone, smallest(odds, settings.probability) + 1)  # rare failures come in even rarer bursts
     bad = math.ceil(round(bursts * (1 + settings.bad_on_arrival), 9))
     pool = bad + need.survive
     return PoolSize(

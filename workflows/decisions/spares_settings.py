@@ -55,6 +55,13 @@ class SpareSettings(Section):
         gt=0,
         description="A spare counts for so many hours after it passed. Hotspare default: two rounds of tests may fail to run",
     )
+    trust_h: float = Field(
+        24.0,
+        ge=0,
+        description="A spare that passed its test within so many hours, in the boot that runs still, is looked at and not put "
+        "under load again before it joins a job; 0: it always is. Hotspare default: no long test between a fault and the resume, "
+        "the burn-in of the group follows in any case",
+    )
     test_every_h: float = Field(
         20.0,
         gt=0,

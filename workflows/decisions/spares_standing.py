@@ -10,6 +10,8 @@ from activities.message import Message
 from checks.model import Verdict
 from workflows.decisions.spares_settings import SpareSettings
 
+NEVER_TESTED = "was never tested"
+
 
 class Rank(IntEnum):
     """Who is taken first. REFUSED is not taken at all."""
@@ -43,9 +45,7 @@ def standing_of(record: SpareRecord | None, rules: SpareSettings, probation_h: f
         why = "; ".join(test.because[:2]) or "it failed"
         return Standing(rank=Rank.REFUSED, reason=f"failed its test {_ago(test.at, now)}: {why}")
     if qualified_at is None:
-        return Standing(
-            rank=Rank.UNPROVEN, reason="was never tested" if test is None else f"its test gave no result: {_why(record)}"
-        )
+        return Standing(rank=Rank.UNPROVEN, reason=NEVER_TESTED if test is None else f"its test gave no result: {_why(record)}")
     age = now - qualified_at
     if age > timedelta(hours=rules.qualified_h):
         return Standing(rank=Rank.UNPROVEN, reason=f"its qualification has expired: it passed {_ago(qualified_at, now)}")
