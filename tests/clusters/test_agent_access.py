@@ -21,6 +21,7 @@ from activities.probing import ChecksArchive, Probe, ProbeWish
 from activities.settings import AccessSettings, AwsSettings, BurnInSettings, KubernetesSettings
 from checks.archive import build_archive
 from infra.lab.faults import Fault
+from infra.lab.kube.cluster import KubernetesCluster
 from infra.lab.lab import Lab
 from infra.lab.node import LabNode
 from infra.lab.options import LabOptions
@@ -33,11 +34,6 @@ from workers.intake.unknown import UnknownNodePager
 from workers.sections import IntakeSettings
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
-
-
-SSHD = '#!/bin/sh\nshift 2; echo "$@" >> served; exec sleep 600\n'
-MPIRUN = '#!/bin/sh\necho launched >> launched; echo "$@"; echo "$OMPI_MCA_plm_rsh_args"\n'
-"""Stand-ins on the lab nodes: which words reach the programs, how often, and where."""
 
 
 class Cluster:
@@ -154,27 +150,43 @@ async def test_a_run_that_a_restart_ended_is_lost_and_the_new_boot_is_told(clust
 
 
 async def test_a_group_runs_as_pods_once_and_its_servers_and_keys_go_with_it(cluster: Cluster) -> None:
-    for name in ("node-1", "node-2"):
-        node = cluster.lab.nodes[name]
-        for command, text in (("sshd", SSHD), ("mpirun", MPIRUN)):
-            (node.files.bin / command).write_text(text)
-            (node.files.bin / command).chmod(0o755)
-    access = cluster.access_settings.model_copy(update={"agent_tools_image": "lab/tools"})
-    launcher = KubeLauncher(cluster.api, cluster.access_to, access, cluster.kubernetes, BurnInSettings())
+    launcher = KubeLauncher(cluster.api, cluster.access_to, cluster.access_settings, cluster.kubernetes, BurnInSettings())
     nodes = [cluster.node("node-1"), cluster.node("node-2")]
     for _ in range(2):
         await asyncio.to_thread(launcher.start, "group/1", nodes, 60.0)
     while (run := await asyncio.to_thread(launcher.poll, "group/1")).exit_status is None:  # noqa: ASYNC110
         await asyncio.sleep(0.1)
-    assert run.exit_status == 0
-    assert "-np 16 --host node-1:8,node-2:8 all_reduce_perf" in run.output
-    assert "-p 2222" in run.output
-    first, second = (cluster.lab.nodes[name].root / "var/lib/hotspare" for name in ("node-1", "node-2"))
-    assert (first / "launched").read_text() == "launched\n"
-    assert "authorized_keys" in (second / "served").read_text()
-    assert not (first / "served").exists()
+    assert run.exit_status == 0, run.output
+    assert "# Avg bus bandwidth" in run.output
+    assert run.output.count("Rank ") == 16
+    servers = [cluster.lab.nodes[name].root / "run/sshd/2222.json" for name in ("node-1", "node-2")]
+    assert [server.exists() for server in servers] == [False, True]
     left = await asyncio.to_thread(cluster.api.list, JOB, cluster.namespace, labels="hotspare.dev/managed-group")
     assert len(left) == 1
+    assert await kept_secret(cluster) == ["hotspare-intake"]
+
+
+async def test_a_group_of_which_one_server_does_not_come_up_could_not_start_and_says_why(cluster: Cluster) -> None:
+    server = cluster.lab.nodes["node-2"].root / "run/sshd/2222.json"
+    server.unlink(missing_ok=True)
+    server.mkdir(parents=True)  # where sshd would write that it listens
+    launcher = KubeLauncher(cluster.api, cluster.access_to, cluster.access_settings, cluster.kubernetes, BurnInSettings())
+    try:
+        await asyncio.to_thread(launcher.start, "group/2", [cluster.node("node-1"), cluster.node("node-2")], 60.0)
+        while (run := await asyncio.to_thread(launcher.poll, "group/2")).exit_status is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    finally:
+        server.rmdir()
+    assert run.exit_status != 0
+    assert "connect to host node-2 port 2222: Connection refused" in run.output
+
+
+async def kept_secret(cluster: Cluster) -> list[str]:
+    """Names of the Secrets in Hotspare's namespace."""
+    orchestrator = cluster.lab.orchestrator
+    assert isinstance(orchestrator, KubernetesCluster)
+    names = await orchestrator.plane.kubectl("--namespace", cluster.namespace, "get", "secrets", "-o", "name")
+    return [name.removeprefix("secret/") for name in names.split()]
 
 
 async def test_what_an_agent_cannot_do_is_refused(cluster: Cluster) -> None:
