@@ -89,7 +89,7 @@ async def test_a_report_made_while_no_worker_runs_is_acted_on_later(no_spares: H
 
 async def test_reports_that_arrive_while_an_incident_closes_are_acted_on(no_spares: Healing) -> None:
     fleet = no_spares.fleet
-    closing = fleet.hold("memory.save")
+    closing = fleet.hold("memory.incident")
     handle = await no_spares.report("node-2", what="a first look finds nothing")
     await closing.reached()
     fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
@@ -189,6 +189,7 @@ async def test_a_report_by_hand_re_tests_a_node_that_was_left_to_a_person_and_re
     by_machine = await (await no_spares.report("node-2", what="sweep")).result()
     assert by_machine.outcome == "still with a person"
     fleet.machine("node-2").faults.clear()
+    fleet.machine("node-2").host += 1  # the GPU that could not be mended is banned: it is another that serves now
     fleet.machine("node-2").reboot()
     fleet.machine("node-2").looks_until_up = 0
     start = {"node": "node-2", "cluster": fleet.cluster}
