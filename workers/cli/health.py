@@ -12,6 +12,7 @@ from activities.inventory import Node
 from activities.names import ROLE_HEAD, ROLE_SPARE, TAG_CLUSTER, TAG_ROLE
 from checks.model import Verdict
 from workers.aws_identity import aws_identity
+from workers.cli.replay import many
 from workers.settings import Settings
 from workers.wiring import Wiring, credentials_in_use
 from workflows.decisions.settings import Mode
@@ -104,8 +105,8 @@ async def check_store(wiring: Wiring) -> Line:
         hosts, banned = await asyncio.to_thread(_try_store, wiring.memory)
     except HotspareError as error:
         return Line("host memory", Verdict.CRITICAL, str(error), "mend [store] in the settings; see docs/ledger.md")
-    bans = f", {banned} GPUs banned" if banned else ""
-    return Line("host memory", Verdict.OK, f"{hosts} hosts remembered{bans}; it can be written")
+    bans = f", {many(banned, 'GPU')} banned" if banned else ""
+    return Line("host memory", Verdict.OK, f"{many(hosts, 'host')} remembered{bans}; it can be written")
 
 
 def _try_store(memory: HostMemory) -> tuple[int, int]:
