@@ -32,7 +32,8 @@ from tests.chaos.gateway import PointedGateway
 from tests.chaos.points import WAITS_FOR_OTHERS, ChaosPoints, Disturbance, Kind, is_lost_letter, stands_still
 from tests.chaos.stories import ChaosStory
 from tests.chaos.workers import WorkerLife
-from tests.workflows.healing import TUNED, at_once, temporal_cli
+from tests.workflows.healing import at_once
+from tests.workflows.server import TUNED, temporal_cli
 from workers.connection import PLUGIN, runtime
 from workflows.cluster_messages import Overview
 from workflows.decide import DecideActivities

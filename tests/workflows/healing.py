@@ -7,7 +7,6 @@ is about to answer it; so clocks stand until a test turns one with `env.fast_for
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from temporalio.client import Client, WorkflowHandle
-from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
+from temporalio.testing import TimeSkipper, WorkflowEnvironment
 from temporalio.worker import Worker
 
 from activities import names
@@ -25,31 +24,14 @@ from activities.clients.fake_fleet import FakeFleet, activities_of
 from activities.clients.temporal_gateway import TemporalGateway
 from activities.incidents import StartIncident
 from activities.node import Report
-from workers.connection import PLUGIN
+from tests.workflows.server import SERVER
 from workflows.cluster_messages import Overview
 from workflows.decide import DecideActivities
 from workflows.decisions.settings import ClusterSettings, Mode, PolicySettings
 from workflows.messages import IncidentReport
 from workflows.registry import WORKFLOWS
 
-TUNED = [
-    argument
-    for value in (
-        "history.transferProcessorMaxPollRPS=1000",
-        "history.timerProcessorMaxPollRPS=1000",
-        'history.timerProcessorMaxTimeShift="10ms"',
-        "frontend.WorkflowTimeSkippingEnabled=true",
-    )
-    for argument in ("--dynamic-config-value", value)
-]
-"""Without these the development server costs 50 ms an activity and a second a timer."""
-
 QUEUES = (names.QUEUE_WORKFLOWS, names.QUEUE_AWS, names.QUEUE_K8S, names.QUEUE_SSH, names.QUEUE_SSH_SLOW, names.QUEUE_NOTIFY)
-
-
-def temporal_cli() -> str:
-    """Return the Temporal CLI that is installed beside this interpreter."""
-    return str(Path(sys.executable).parent / "temporal")
 
 
 @dataclass
@@ -59,7 +41,7 @@ class Healing:
     fleet: FakeFleet
     client: Client
     folder: Path
-    env: WorkflowEnvironment
+    env: TimeSkipper | WorkflowEnvironment
     policy: PolicySettings
     limits: ClusterSettings = field(default_factory=ClusterSettings)
     attributes: bool = False
@@ -155,30 +137,24 @@ async def healing(
     limits: ClusterSettings | None = None,
     spares_work: bool = False,
 ) -> AsyncIterator[Healing]:
-    """Start a server and a worker over a new fleet; end both."""
-    env = await WorkflowEnvironment.start_time_skipping_v2(
-        ts_config=TimeSkippingConfig(enabled=False),
-        dev_server_existing_path=temporal_cli(),
-        dev_server_extra_args=TUNED,
-        plugins=[PLUGIN],
+    """Start a worker over a new fleet, in a namespace of its own; end it."""
+    clocks = await SERVER.namespace()
+    one = Healing(
+        fleet=FakeFleet(nodes=nodes, spares=spares),
+        client=clocks.client,
+        folder=folder,
+        env=clocks,
+        policy=policy or PolicySettings(mode=Mode.ACT),
+        limits=at_once(limits or ClusterSettings()),
+        spares_work=spares_work,
     )
-    async with env:
-        one = Healing(
-            fleet=FakeFleet(nodes=nodes, spares=spares),
-            client=env.client,
-            folder=folder,
-            env=env,
-            policy=policy or PolicySettings(mode=Mode.ACT),
-            limits=at_once(limits or ClusterSettings()),
-            spares_work=spares_work,
-        )
-        await one.start_worker()
-        await one.gateway.ensure_cluster(one.fleet.cluster)
-        await one.until(lambda: _recovered(one))
-        try:
-            yield one
-        finally:
-            await one.stop_worker()
+    await one.start_worker()
+    await one.gateway.ensure_cluster(one.fleet.cluster)
+    await one.until(lambda: _recovered(one))
+    try:
+        yield one
+    finally:
+        await one.stop_worker()
 
 
 def at_once(limits: ClusterSettings) -> ClusterSettings:

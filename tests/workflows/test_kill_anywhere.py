@@ -1,8 +1,13 @@
-"""One failure of each kind in each story of the demonstration, judged by the checker of the whole matrix (`make chaos`)."""
+"""One failure of each kind in each story of the demonstration, and some where a controller restarts the job.
+
+Judged by the checker of the whole matrix (`make chaos`).
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -42,15 +47,41 @@ SELECTION = (
     Case("94", LETTER, Kind.FAILS_ONCE),
     Case("94", QUARANTINE_SLOW, Kind.FAILS_FOR_GOOD),
     Case("94", GROUP_TEST, Kind.HANGS),
+    Case("79", REBOOT, Kind.CANCELLED),
+    Case("64", ATTACH, Kind.CANCELLED),
+    Case("94", LETTER, Kind.CANCELLED),
 )
+
+SUPPLY = StepKey("job train", "await_controller", 1, "job.supply", "spare-1", 1)
+PROOF = StepKey("burn-in", "group_test", 1, "group.start", "", 1)
+DRAIN = StepKey("incident node-2", "drain_node", 1, "drain", "node-2", 1)
+TAKE_OVER = StepKey("job train", "hold_job", 2, "job.hold", "train", 1)
+
+OF_A_CONTROLLER = (
+    Case("proven", SUPPLY, Kind.KILLED_AFTER),
+    Case("proven", PROOF, Kind.CANCELLED),
+    Case("paired", DRAIN, Kind.KILLED_BEFORE),
+    Case("taken-over", TAKE_OVER, Kind.ANSWER_LOST),
+)
+
+
+async def test_a_job_of_a_controller_ends_well_or_with_a_person_too() -> None:
+    await none_broken(OF_A_CONTROLLER)
 
 
 @pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.value.replace(" ", "-").replace(",", ""))
 async def test_each_story_ends_well_or_with_a_person_whatever_goes_wrong_at_one_call(kind: Kind) -> None:
     """The three stories are played side by side: most of their time they wait for the server to give a lost attempt up."""
-    async with ground() as one, ground() as two, ground() as three:
-        cases = [case for case in SELECTION if case.kind is kind]
-        results = await asyncio.gather(*(run_case(env, case) for env, case in zip((one, two, three), cases, strict=True)))
+    cases = [case for case in SELECTION if case.kind is kind]
+    assert len(cases) == 3
+    await none_broken(cases)
+
+
+async def none_broken(cases: Sequence[Case]) -> None:
+    """Play cases side by side, each on a server of its own."""
+    async with AsyncExitStack() as stack:
+        grounds = [await stack.enter_async_context(ground()) for _ in cases]
+        results = await asyncio.gather(*(run_case(env, case) for env, case in zip(grounds, cases, strict=True)))
     assert [f"{result.case}: {'; '.join(result.broken)}" for result in results if result.broken] == []
 
 
@@ -59,14 +90,14 @@ FOUND = (
     Case("79", StepKey("incident node-2", "post_to_cluster", 3, "gateway.give_back", "cluster", 1), Kind.FAILS_FOR_GOOD),
     Case("79", StepKey("job train", "post", 1, "gateway.job_resumed", "incident node-2", 1), Kind.FAILS_FOR_GOOD),
     Case("64", StepKey("replace node-3", "tag_node", 2, "remove_tags", "spare-1", 1), Kind.FAILS_FOR_GOOD),
+    Case("proven", SUPPLY, Kind.FAILS_FOR_GOOD),
 )
-"""Cells of the matrix that once were broken: an incident or a recovery that died unheard, a spare in use that was given away."""
+"""Cells of the matrix that once were broken: an incident or a recovery that died unheard, a spare in use that was given away,
+a node of the job that went into the pool."""
 
 
 async def test_what_fails_for_good_where_it_once_ended_badly_ends_with_a_person() -> None:
-    async with ground() as one, ground() as two, ground() as three, ground() as four:
-        results = await asyncio.gather(*(run_case(env, case) for env, case in zip((one, two, three, four), FOUND, strict=True)))
-    assert [f"{result.case}: {'; '.join(result.broken)}" for result in results if result.broken] == []
+    await none_broken(FOUND)
 
 
 async def test_the_checker_sees_harm_of_each_kind(tmp_path: Path) -> None:
