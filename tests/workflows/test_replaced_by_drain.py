@@ -12,8 +12,7 @@ from activities import names
 from activities.clients.fake_machine import Cure, FakeFault
 from activities.errors import CommandFailed, PreconditionFailed
 from tests.workflows.healing import Healing, healing
-from workflows.cluster_messages import AskKind, FreezeRequest, ThawRequest
-from workflows.decisions.cluster_entries import ClusterState
+from workflows.cluster_messages import AskKind, ClusterState, FreezeRequest, ThawRequest
 from workflows.messages import Word
 
 DRAIN = "drain_for_replacement"
