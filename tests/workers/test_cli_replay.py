@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from activities.clients.sqlite_memory import SqliteMemory
-from activities.host_memory import ClosedIncident
+from activities.gpu_records import Strike
+from activities.host_memory import ClosedIncident, HostRecord
 from tests.decisions.situations import facts, opinion, out
 from workers.cli.app import app, exit_status
 from workflows.decisions.facts import Facts
@@ -154,3 +155,15 @@ def test_a_file_that_is_not_there_and_a_period_that_is_none_are_refused(past: Pa
     status, _, error = type_in("--policy", past.policy(ACT), "--since", "a month")
     assert (status, "write 30d" in error) == (64, True)
     assert exit_status(["replay"]) == 64
+
+
+def test_a_smaller_limit_of_strikes_is_tried_on_what_was_remembered_then(past: Past) -> None:
+    at = datetime(2026, 10, 31, 3, tzinfo=UTC)
+    struck = HostRecord(instance_id="i-1", strikes=1, struck=[Strike(at=at, fault_class="gpu_lost", incident="run-0")])
+    past.closed(out(record=struck), policy=PolicySettings(mode=Mode.ACT))
+    same = past.policy('[policy]\nmode = "act"\n')
+    assert type_in("--policy", same)[0] == 0
+    status, said, _ = type_in("--policy", past.policy('[policy]\nmode = "act"\nstrikes_at_most = 0.9\n'))
+    assert status == 1
+    assert "its strikes weigh 1.0, the limit is 0.9" in said
+    assert "REBOOT_NODE" in said
