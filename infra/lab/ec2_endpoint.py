@@ -1,8 +1,9 @@
 """The AWS endpoint of the lab: moto behind a layer that counts, holds, fails and delays calls and tells the nodes what happened.
 
 Where moto is simpler than EC2, the layer imitates EC2: client tokens of RunInstances, instance states on the way from one to
-another, refusal of calls in the wrong state, the console output of the node, status checks that follow from the node (EC2 API
-Reference; EC2 User Guide, "Instance lifecycle", "Ensuring idempotency" and "Status checks").
+another, refusal of calls in the wrong state, instances not visible at once (`visible_after_s`), the console output of the
+node, status checks that follow from the node (EC2 API Reference; EC2 User Guide, "Instance lifecycle", "Ensuring idempotency" and
+"Status checks"; EC2 Developer Guide, "Eventual consistency").
 """
 
 from __future__ import annotations
@@ -102,6 +103,8 @@ class Ec2Endpoint:
         self._server: BaseWSGIServer | None = None
         self._thread: threading.Thread | None = None
         self.lag_s = lag_s
+        self.visible_after_s = 0.0
+        self._launched_at: dict[str, float] = {}
         self.calls: list[AwsCall] = []
 
     @property
@@ -173,6 +176,8 @@ class Ec2Endpoint:
             return console_output(call.instance_ids[0], self._events.console_of(call.instance_ids[0]))
         if call.operation == "DescribeInstanceStatus":
             return self._statuses(call)
+        if call.operation == "DescribeInstances" and (unseen := self._not_visible_yet(call)):
+            return error(400, "InvalidInstanceID.NotFound", f"The instance ID '{unseen}' does not exist")
         if call.operation == "DescribeCapacityReservations":
             return self.reservations.describe(call)
         if call.operation == "RunInstances" and call.parameters.get("ClientToken"):
@@ -180,6 +185,12 @@ class Ec2Endpoint:
         refused = self._refusal(call) or self.auto_scaling.refusal(call) or self.reservations.refusal(call)
         answer = refused or self._carry_out(call, environ)
         return self.reservations.shown(answer) if call.operation == "DescribeInstances" else answer
+
+    def _not_visible_yet(self, call: AwsCall) -> str:
+        """Return an instance that was launched a moment ago and is not known everywhere yet, empty if there is none."""
+        now = time.monotonic()
+        new = (one for one in call.instance_ids if now - self._launched_at.get(one, -self.visible_after_s) < self.visible_after_s)
+        return next(new, "")
 
     def _statuses(self, call: AwsCall) -> Answer:
         """Tell the status checks. EC2 notices a silent instance after minutes, the lab at once."""
@@ -232,6 +243,8 @@ class Ec2Endpoint:
             return answer
         ids = call.instance_ids or (instance_ids_in(answer.body) if call.operation == "RunInstances" else ())
         self.reservations.carried_out(call, ids)
+        if call.operation == "RunInstances":
+            self._launched_at |= dict.fromkeys(ids, time.monotonic())
         with self._lock:
             self.calls.append(AwsCall(call.service, call.operation, call.parameters, ids, call.region))
         for instance_id in ids:

@@ -12,6 +12,7 @@ from checks.model import Action
 from tests.decisions.situations import ACTING, NOW, opinion, out
 from workflows.decisions.facts import Facts, RungOutcome, RungTaken, StepKind
 from workflows.decisions.policy import next_step
+from workflows.decisions.settings import Mode, PolicySettings
 
 HELD = Reservation(reservation_id="cr-1", account="1", state="active", total=8, available=1)
 REBOOTED = [RungTaken(rung=Action.REBOOT_NODE, outcome=RungOutcome.DID_NOT_HELP)]
@@ -99,6 +100,14 @@ def test_the_slot_is_looked_at_before_a_running_job_is_stopped_for_the_stop_of_i
     assert next_step(facts, ACTING).kind is StepKind.LOOK_AT_SLOT
     known = facts.model_copy(update={"slot": held(match="open"), "slot_at": NOW})
     assert next_step(known, ACTING).kind is StepKind.ASK_PERSON
+
+
+def test_the_checkpoint_that_must_be_elsewhere_is_named_before_the_instance_store_is_lost() -> None:
+    facts = stops(Slot(), job="train", job_told=True, job_answered=True, job_done=True, job_checkpoint_step=1200)
+    for step in (next_step(facts, ACTING), next_step(facts, PolicySettings(mode=Mode.APPROVE))):
+        assert step.rung is Action.POWER_CYCLE
+        assert any("instance store of node-1: the last checkpoint known of train, of step 1200" in line for line in step.because)
+    assert not any("instance store" in line for line in next_step(out(), ACTING).because)
 
 
 def waits(minutes: float, **changes: object) -> Facts:

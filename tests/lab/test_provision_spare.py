@@ -37,9 +37,11 @@ async def test_a_retired_node_goes_for_a_new_spare_that_is_launched_into_its_slo
         await asyncio.to_thread(ec2.create_launch_template, LaunchTemplateName="gpu", LaunchTemplateData=TEMPLATE)
         tags = [{"Key": names.TAG_QUARANTINE, "Value": incident}, {"Key": names.TAG_FATE, "Value": names.FATE_RETIRED}]
         await asyncio.to_thread(ec2.create_tags, Resources=[bad.instance_id], Tags=tags)
+        lab.endpoint.visible_after_s = 3.0
         await run(*command("init", "--yes", "--json"))
         client = await connect()
         before = set(lab.nodes)
+        lab.endpoint.fail_next("DescribeInstances", "RequestLimitExceeded", times=7)
         async with part(tmp_path / "worker.log", "worker"):
             handle = await client.start_workflow(
                 names.WORKFLOW_PROVISION_SPARE,

@@ -11,7 +11,7 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from activities import names
 from activities.capacity import Reservation
 from activities.clients.fake_machine import Cure, FakeFault
-from activities.errors import AccessRefused, NoCapacity
+from activities.errors import AccessRefused, NoCapacity, ProviderBusy
 from tests.workflows.healing import Healing
 from workflows.messages import IncidentReport, Word
 
@@ -113,6 +113,31 @@ async def test_a_stopped_node_waits_for_capacity_and_is_healed_when_there_is_som
     assert (report.outcome, report.fate) == ("resolved", "back in service")
     assert (fleet.count("stop"), fleet.count("start_instance"), len(fleet.job.resumes)) == (1, 1, 1)
     assert [page for page in fleet.pages if "waits for capacity" in page.title]
+
+
+async def test_a_start_whose_answer_is_lost_is_made_once_though_the_worker_is_another_by_then(no_spares: Healing) -> None:
+    fleet = no_spares.fleet
+    fleet.inject("node-2", POWER_CYCLE)
+    fleet.fail_next("start_instance", NONE_LEFT)
+    handle = await no_spares.report("node-2", xid=79)
+    await waits(no_spares, handle)
+    fleet.points.lose_answer("start_instance", ProviderBusy("no clear answer"))
+    await no_spares.restart_worker()
+    await pause(no_spares, handle, 1)
+    report = await handle.result()
+    assert (report.outcome, fleet.count("start_instance"), fleet.count("stop")) == ("resolved", 1, 1)
+
+
+async def test_a_node_that_somebody_starts_meanwhile_is_taken_as_it_is(no_spares: Healing) -> None:
+    fleet = no_spares.fleet
+    fleet.inject("node-2", POWER_CYCLE)
+    fleet.fail_next("start_instance", NONE_LEFT)
+    handle = await no_spares.report("node-2", xid=79)
+    await waits(no_spares, handle)
+    fleet.machine("node-2").power_on()
+    await pause(no_spares, handle, 1)
+    report = await handle.result()
+    assert (report.outcome, fleet.count("start_instance"), fleet.count("stop")) == ("resolved", 0, 1)
 
 
 async def test_a_wait_for_capacity_that_is_over_ends_with_a_person_and_the_node_stopped(no_spares: Healing) -> None:

@@ -1,4 +1,4 @@
-"""Whether the slot of a node may be given up, and for whom to wait: what a stop risks, when a person is asked, when it is refused.
+"""Whether the slot of a node may be given up: what a stop risks, when a person is asked, when it is refused.
 
 A stop and a terminate are one thing to EC2's capacity: the slot is given up, and comes back after minutes of cleaning, or never.
 """
@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from activities.capacity import ACTIVE, CAPACITY_BLOCK, Reservation, Slot
 from checks.model import Action
+from workflows.decisions.facts import Facts
 from workflows.decisions.settings import PolicySettings
 
 GIVES_UP_SLOT = (Action.POWER_CYCLE,)
@@ -50,7 +51,7 @@ def ends_too_soon(held: Reservation, now: datetime, policy: PolicySettings) -> s
     left = max(0.0, (held.ends_at - now).total_seconds() / 60)
     return (
         f"{what} {held.reservation_id} ends at {held.ends_at:%Y-%m-%d %H:%M} UTC, in {left:.0f} minutes: less than the "
-        f"{policy.slot_back_p90_s / 60:.0f} minutes until the node serves again and {policy.block_end_margin_s / 60:.0f} before the end"
+        f"{policy.slot_back_p90_s / 60:.0f} minutes until the node serves again and {policy.block_end_margin_s / 60:.0f} more"
     )
 
 
@@ -85,3 +86,11 @@ def slot_in_words(slot: Slot) -> str:
         f"{kind} {held.reservation_id}: {held.total} slots, {held.available} free{until}; usable ones besides this: "
         f"{slot.usable_elsewhere}"
     )
+
+
+def what_a_stop_loses(facts: Facts) -> str:
+    """Say what goes with the instance store, and which checkpoint has to be somewhere else."""
+    lost = f"a stop empties the instance store of {facts.node.name}"
+    if facts.job_checkpoint_step is None:
+        return lost
+    return f"{lost}: the last checkpoint known of {facts.job}, of step {facts.job_checkpoint_step}, has to be readable elsewhere"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from checks.model import Action, Verdict
-from workflows.decisions.capacity import ends_too_soon
+from workflows.decisions.capacity import GIVES_UP_SLOT, ends_too_soon, what_a_stop_loses
 from workflows.decisions.facts import Facts, Spare, Step, StepKind
 from workflows.decisions.gates import ask, gate, job_end, job_resumed, look_at_slot, passes
 from workflows.decisions.giving_up import plan_of_drain, why_not_drained
@@ -176,9 +176,14 @@ def next_rung(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None
     because = [*(facts.opinion.because if facts.opinion else []), *rungs.refused]
     if facts.job and not facts.job_answered:
         because.insert(0, why_in_place(facts, policy))
-    asked = look_at_slot(rung, facts, policy) or gate(rung, facts, policy)
+    if rung in GIVES_UP_SLOT:
+        because.append(what_a_stop_loses(facts))
+    if (look := look_at_slot(rung, facts, policy)) is not None:
+        return look
+    asked = gate(rung, facts, policy)
     if asked is not None:
-        return asked
+        lost = [what_a_stop_loses(facts)] if rung in GIVES_UP_SLOT else []
+        return asked.model_copy(update={"because": [*asked.because, *lost]})
     others = facts.others
     if rung in RESTARTS and others.found and not others.told:
         said = f"{' and '.join(others.found)} would replace a node that restarts: have it stand back before {rung.value}"
