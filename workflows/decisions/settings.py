@@ -118,7 +118,7 @@ class PolicySettings(Section):
     )
     renew_retired: bool = Field(
         False,
-        description="Launch another instance in the place of a retired one of plain EC2 (provision.templates), and terminate that. "
+        description="Launch another instance in the place of a retired one of plain EC2 (provision.templates), and end that one. "
         "Hotspare default: a person opens a support case first, for which AWS may want the instance",
     )
     slot_back_p90_s: float = Field(
