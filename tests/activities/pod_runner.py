@@ -24,19 +24,27 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from activities.clients.fake_kubernetes import FakeKubernetes
 from activities.clients.pod_spec import API_DIR, HOST_ROOT
-from activities.errors import PreconditionFailed
-from activities.kubernetes import CONFIG_MAP, JOB, NODE, Object
+from activities.errors import AccessRefused, PreconditionFailed
+from activities.kubernetes import CONFIG_MAP, JOB, NODE, KubernetesApi, Object
 
 NAMESPACE = "hotspare"
 
 
 class PodRunner:
-    """Runs what is pinned to one node. `environment` is what a process of the node sees."""
+    """Runs what is pinned to one node. `environment` is what a process of the node sees, `pods_as` the API as pods may use it."""
 
-    def __init__(self, api: FakeKubernetes, node: str, environment: dict[str, str], root: Path, folder: Path) -> None:
+    def __init__(
+        self,
+        api: FakeKubernetes,
+        node: str,
+        environment: dict[str, str],
+        root: Path,
+        folder: Path,
+        pods_as: KubernetesApi | None = None,
+    ) -> None:
         self._api, self._node, self._environment, self._root = api, node, environment, root
         self._api_dir = folder / "service-account"
-        self._server = _serve(api, self._api_dir)
+        self._server = _serve(pods_as or api, self._api_dir)
         self._serving = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self._serving.start()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -142,7 +150,7 @@ class PodRunner:
                     os.kill(int(entry.name), signal.SIGKILL)
 
 
-def _serve(api: FakeKubernetes, folder: Path) -> ThreadingHTTPServer:
+def _serve(api: KubernetesApi, folder: Path) -> ThreadingHTTPServer:
     """Serve the namespace's ConfigMaps on a free loopback port, to who shows the token."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -158,12 +166,14 @@ def _serve(api: FakeKubernetes, folder: Path) -> ThreadingHTTPServer:
         def _answer(self, act: Any) -> None:
             length = int(self.headers.get("Content-Length", 0))
             body = json.loads(self.rfile.read(length)) if length else {}
+            allowed, refused = self.headers["Authorization"] == "Bearer of-the-pod", False
             try:
                 found = act(self.path.rpartition("/")[2], body)
             except PreconditionFailed:
                 found = None
-            allowed = self.headers["Authorization"] == "Bearer of-the-pod"
-            self.send_response(401 if not allowed else 404 if found is None else 200)
+            except AccessRefused:
+                found, refused = None, True
+            self.send_response(401 if not allowed else 403 if refused else 404 if found is None else 200)
             self.end_headers()
             self.wfile.write(json.dumps(found if allowed else {}).encode())
 

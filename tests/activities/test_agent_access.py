@@ -20,6 +20,7 @@ from activities.settings import AccessSettings, KubernetesSettings, PodSettings
 from checks.archive import build_archive
 from tests.activities.loopback_node import LoopbackNode
 from tests.activities.pod_runner import NAMESPACE, PodRunner
+from tests.activities.rbac import RUN, GuardedKubernetes, grants_of
 
 SETTINGS = AccessSettings(kind="agent", agent_image="checks:1", agent_start_s=30.0)
 
@@ -87,6 +88,28 @@ def test_an_answer_larger_than_a_config_map_arrives_whole(api: FakeKubernetes, r
     many = "import random; print(random.Random(1).randbytes(1_500_000).hex())"
     answer = access_of(api, loopback).run(["python3", "-c", many], 60.0, 4_000_000)
     assert len(answer.stdout) == 3_000_001
+
+
+@pytest.mark.parametrize("verb", ["", "get", "create", "patch"])
+def test_a_run_needs_each_grant_of_its_service_account_and_no_other(
+    api: FakeKubernetes, loopback: LoopbackNode, tmp_path: Path, verb: str
+) -> None:
+    """It reads a file that was put, and writes an answer larger than one ConfigMap."""
+    granted = GuardedKubernetes(api, {grant for grant in grants_of(RUN) if grant.verb != verb})
+    environment = {"PATH": f"{loopback.bin}:{os.environ['PATH']}"}
+    runner = PodRunner(api, "kube-1", environment, loopback.root, tmp_path, granted)
+    (tmp_path / "much.py").write_text("import random; print(random.Random(1).randbytes(1_000_000).hex())")
+    access = access_of(api, loopback)
+    try:
+        command = ["python3", access.put(tmp_path / "much.py", "digest")]
+        if verb:
+            with pytest.raises(NodeUnreachable, match="the pod that ran python3 is gone"):
+                access.run(command, 60.0, 4_000_000)
+            assert granted.refused == {("configmaps", verb)}
+        else:
+            assert len(access.run(command, 60.0, 4_000_000).stdout) == 2_000_001
+    finally:
+        runner.close()
 
 
 def test_a_cut_answer_keeps_its_end(api: FakeKubernetes, runner: PodRunner, loopback: LoopbackNode) -> None:
