@@ -82,7 +82,7 @@ async def heal(here: SlurmLab, name: str, fault: Fault) -> IncidentReport:
         incident = incident_id("lab", here.lab.nodes[name].instance_id)
         async with asyncio.timeout(150):
             assert await ended(client, here.lab, name) is WorkflowExecutionStatus.COMPLETED
-        report = await client.get_workflow_handle(incident, result_type=IncidentReport).result()
+        report: IncidentReport = await client.get_workflow_handle(incident, result_type=IncidentReport).result()
     assert report.outcome == "resolved", report.story
     assert all(resume["token"] for resume in job.resumes)
     await job.wait_for_step(job.checkpoint_step + 1)

@@ -49,7 +49,7 @@ def _leaves(facts: Facts, *, lift: bool) -> list[str]:
     leaves: list[str] = []
     if facts.quarantined and not lift:
         leaves.append(f"{facts.node.name} quarantined: hotspare report {facts.node.name} has it re-tested and returned")
-        leaves.append("a reset, reboot, stop or drain, where one was asked for already: it is not taken back, and no other follows it")
+        leaves.append("a reset, reboot, stop or drain, where one was asked for already: it is not taken back, no other follows")
     if facts.others.asked and facts.quarantined and not lift:
         leaves.append(f"{' and '.join(facts.others.found)} standing back, until {facts.node.name} serves again")
     if facts.job and facts.job_told and facts.job_answered:
