@@ -24,6 +24,8 @@ from workers.settings import parse_settings
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NAMESPACE = "gpu-repair"
+KUBERNETES = "1.36.0"
+"""What `helm template`, which asks no cluster, takes for the cluster's version."""
 GIVEN = ("--set", "image.repository=registry.internal/hotspare", "--set", "temporal.address=temporal.internal:7233")
 SPLIT = (*GIVEN, "--set", "split=true,observe=false,agent.enabled=true")
 PARTS = {"watcher", "intake", "control", "aws", "k8s", "ssh", "notify"}
@@ -57,7 +59,7 @@ class Helm:
 
     async def render(self, *options: str) -> list[dict[str, Any]]:
         """The objects that the chart makes of the options."""
-        text = await self("template", "repair", self.chart, "--namespace", NAMESPACE, *options)
+        text = await self("template", "repair", self.chart, "--namespace", NAMESPACE, "--kube-version", KUBERNETES, *options)
         return [one for one in yaml.safe_load_all(text) if one]
 
 
