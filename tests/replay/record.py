@@ -1,7 +1,8 @@
 """Record histories for the replay tests: `python -m tests.replay.record RELEASE`, once for each release, before its tag.
 
 Writes one file per workflow of a few stories on a fleet in memory, open incidents among them; its name is the quoted workflow id.
-Files are added to, never rewritten: a script that rewrote them with each change would bless its own break.
+A story that a release has is never recorded again, only new ones are added: a script that rewrote them with each change would
+bless its own break.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import re
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
+from temporalio.client import WorkflowFailureError
+
 from activities.clients.fake_machine import Cure, FakeFault
+from activities.jobs.protocol import RestartedBy
 from checks.model import Action
 from tests.workflows.healing import Healing, healing
 from workers.launch.ending import end_process
@@ -22,6 +27,47 @@ from workflows.decisions.settings import Mode, PolicySettings
 
 HISTORIES = Path(__file__).parent / "histories"
 RELEASE = re.compile(r"\d+\.\d+\.\d+")
+
+
+async def of_a_controller(cluster: Healing) -> None:
+    """The job becomes one that its controller restarts, its pods are drained before a node restarts."""
+    cluster.fleet.job.restarted_by = RestartedBy.CONTROLLER
+    cluster.fleet.drains = True
+    await cluster.restart_worker()
+
+
+async def spare_proven(cluster: Healing) -> None:
+    """A spare is paired, brought in, and the node drained and repaired afterwards."""
+    await of_a_controller(cluster)
+    cluster.fleet.inject("node-2", FakeFault(xid=79, cure=Cure.REBOOT))
+    await (await cluster.report("node-2", xid=79)).result()
+
+
+async def paired_in_place(cluster: Healing) -> None:
+    """The node is drained, rebooted and paired before it serves again."""
+    await spare_proven(cluster)
+
+
+async def taken_over(cluster: Healing) -> None:
+    """The controller does not manage."""
+    await of_a_controller(cluster)
+    cluster.fleet.job.controller_works = False
+    cluster.fleet.inject("node-3", FakeFault(xid=64, cure=Cure.NEVER))
+    await (await cluster.report("node-3", xid=64)).result()
+
+
+async def cancelled_in_its_proof(cluster: Healing) -> None:
+    """A person cancels while the spare is being proven: the burn-in stops, the partner and the spare go back."""
+    await of_a_controller(cluster)
+    cluster.fleet.inject("node-3", FakeFault(xid=64, cure=Cure.NEVER))
+    running = cluster.fleet.hold("group.start")
+    handle = await cluster.report("node-3", xid=64)
+    await running.reached()
+    await handle.cancel(reason="ann: not now")
+    running.release()
+    with suppress(WorkflowFailureError):
+        await handle.result()
+
 
 ASKS = PolicySettings(mode=Mode.ACT, mode_by_rung={Action.REBOOT_NODE: Mode.APPROVE})
 
@@ -57,16 +103,21 @@ STORIES: dict[str, tuple[Callable[[Healing], Awaitable[None]], int, PolicySettin
     "replaced": (replaced, 1, PolicySettings(mode=Mode.ACT)),
     "slow-node-found": (slow_node_found, 1, PolicySettings(mode=Mode.ACT)),
     "waiting-for-a-person": (waiting_for_a_person, 0, ASKS),
+    "spare-proven": (spare_proven, 2, PolicySettings(mode=Mode.ACT)),
+    "paired-in-place": (paired_in_place, 1, PolicySettings(mode=Mode.ACT, resume_first=False)),
+    "taken-over": (taken_over, 2, PolicySettings(mode=Mode.ACT)),
+    "cancelled-in-its-proof": (cancelled_in_its_proof, 2, PolicySettings(mode=Mode.ACT)),
 }
 
 
 async def record(release: str) -> int:
-    """Play every story and store the histories; returns an exit status."""
+    """Play every story that the release does not have yet and store the histories; returns an exit status."""
     target = HISTORIES / release
-    if target.exists():
-        print(f"{target} exists: histories of a release are never rewritten; name a new release", file=sys.stderr)
+    missing = {name: story for name, story in STORIES.items() if not (target / name).exists()}
+    if not missing:
+        print(f"{target} has every story: histories are never rewritten; name a new release", file=sys.stderr)
         return 64
-    for name, (play, spares, policy) in STORIES.items():
+    for name, (play, spares, policy) in missing.items():
         with tempfile.TemporaryDirectory() as folder:
             async with healing(Path(folder), spares=spares, policy=policy) as cluster:
                 await play(cluster)

@@ -21,6 +21,11 @@ def test_there_are_histories_of_closed_and_of_open_incidents() -> None:
     assert {"repaired-in-place", "replaced", "slow-node-found", "waiting-for-a-person"} <= stories
 
 
+def test_there_are_histories_of_jobs_that_a_controller_restarts() -> None:
+    stories = {file.parent.name for file in FILES}
+    assert {"spare-proven", "paired-in-place", "taken-over", "cancelled-in-its-proof"} <= stories
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: "/".join(file.relative_to(HISTORIES).parts))
 async def test_a_stored_history_replays(file: Path) -> None:
     history = WorkflowHistory.from_json(unquote(file.stem), file.read_text())
