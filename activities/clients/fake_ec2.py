@@ -171,11 +171,12 @@ class FakeInventory:
         return resolve_alias(known, alias, f"cluster {cluster or 'of FakeFleet'}")
 
     def list(self, cluster: str) -> list[Node]:
-        return self._points.carry_out("inventory", "", self._listed)
+        return self._points.carry_out(
+            "inventory", "", lambda: [self._with_tags(node) for node in self._nodes if self._there(node)]
+        )
 
-    def _listed(self) -> list[Node]:
-        there = [node for node in self._nodes if self._ec2.machine_state(node.instance_id) != "terminated"]
-        return [self._with_tags(node) for node in there]
+    def _there(self, node: Node) -> bool:
+        return self._ec2.machine_state(node.instance_id) != "terminated"
 
     def _with_tags(self, node: Node) -> Node:
         tags = self._ec2.tags[node.instance_id]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
@@ -20,6 +20,10 @@ from activities.ec2_messages import InstanceStatus, InstanceView
 from activities.errors import CapabilityMissing, PreconditionFailed, UnknownNode
 from activities.hyperpod import BATCH, NodeRefused, error_of
 from activities.settings import AwsSettings
+
+if TYPE_CHECKING:
+    import boto3
+    from botocore.config import Config
 
 OPERATOR = "sagemaker.amazonaws.com"
 
@@ -54,9 +58,8 @@ class HyperPodBoto3:
         session = session_of(settings, role)
         self._cluster, self._groups = settings.hyperpod_cluster, settings.hyperpod_groups
         with mapped("open the SageMaker client"):
-            where = {"region_name": settings.region or None, "endpoint_url": settings.endpoint_url or None}
-            self._read: Any = session.client("sagemaker", config=PATIENT, **where)
-            self._change: Any = session.client("sagemaker", config=ONCE, **where)
+            self._read = _client(session, settings, PATIENT)
+            self._change = _client(session, settings, ONCE)
         self._arn = ""
 
     def describe(self, instance_id: str) -> InstanceView:
@@ -156,6 +159,12 @@ class HyperPodBoto3:
             launched_at=node.get("LaunchTime"),
             operator=OPERATOR,
         )
+
+
+def _client(session: boto3.session.Session, settings: AwsSettings, config: Config) -> Any:
+    return session.client(
+        "sagemaker", region_name=settings.region or None, endpoint_url=settings.endpoint_url or None, config=config
+    )
 
 
 @contextmanager
