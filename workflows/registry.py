@@ -13,4 +13,15 @@ from workflows.replace_node import ReplaceNode
 from workflows.storm import Storm
 from workflows.sweep import Sweep
 
-WORKFLOWS: list[type] = [RemediateNode, RecoverJob, BurnIn, ReplaceNode, QualifySpare, ProvisionSpare, Cluster, Storm, Sweep, Reconcile]
+WORKFLOWS: list[type] = [
+    RemediateNode,
+    RecoverJob,
+    BurnIn,
+    ReplaceNode,
+    QualifySpare,
+    ProvisionSpare,
+    Cluster,
+    Storm,
+    Sweep,
+    Reconcile,
+]
