@@ -35,7 +35,7 @@ DISRUPTION_BUDGET = Kind("policy/v1", "poddisruptionbudgets", "PodDisruptionBudg
 JOB_SET = Kind("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
 PYTORCH_JOB = Kind("kubeflow.org/v1", "pytorchjobs", "PyTorchJob")
 TRAIN_JOB = Kind("trainer.kubeflow.org/v1alpha1", "trainjobs", "TrainJob")
-KUEUE_WORKLOAD = Kind("kueue.x-k8s.io/v1beta1", "workloads", "Workload")
+KUEUE_WORKLOAD = Kind("kueue.x-k8s.io/v1beta2", "workloads", "Workload")
 
 
 @dataclass(frozen=True)

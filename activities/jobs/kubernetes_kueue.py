@@ -17,8 +17,8 @@ KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 _JOB_UID = "kueue.x-k8s.io/job-uid"
 """Label of a Workload: which job it stands for. Source: pkg/controller/constants of Kueue 0.17."""
 
-_WORKLOADS = (KUEUE_WORKLOAD, Kind("kueue.x-k8s.io/v1beta2", "workloads", "Workload"))
-"""What Kueue serves its Workloads as: 0.17 both, older releases the first alone."""
+_WORKLOADS = (KUEUE_WORKLOAD, Kind("kueue.x-k8s.io/v1beta1", "workloads", "Workload"))
+"""What Kueue serves its Workloads as: the version that 0.17 stores, then that of older releases."""
 
 _OWN_CONTROLLERS = frozenset(
     {
