@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
@@ -24,6 +25,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.incident_people import page
     from workflows.post import post
 
+
+LAST_WORD = timedelta(seconds=2)
+"""How long what an ended recovery said may be under way. Hotspare default: the server has it before the recovery can end."""
 
 RESTART_ONLY = (Action.RESTART_JOB, Action.RUN_DIAGNOSTICS)
 """Actions after which the node stays in the job's node set: the burn-in before the restart says whether it may."""
@@ -187,12 +191,24 @@ async def answer_job(incident: Incident, message: NodeIn | NodeGivenUp) -> None:
     """Give the job the one answer that it waits for."""
     signal = "node_in" if isinstance(message, NodeIn) else "node_given_up"
     told = await post(names.job_id(incident.cluster, incident.known.job), signal, message)
+    if not told:
+        await _last_word_of_the_job(incident)
     if told or incident.job_resumed is not None:  # a recovery that has ended has said how
         incident.learn(job_answered=True)
         return
     words = f"not resumed: the recovery of {incident.known.job} is gone; resume it by hand"
     incident.learn(job_answered=True, job_done=True, job_outcome=words)
     await page(incident, words, "job recovery gone")
+
+
+async def _last_word_of_the_job(incident: Incident) -> None:
+    """A letter whose answer was lost may have been read: what the recovery said before it ended is on its way then."""
+    with suppress(TimeoutError):
+        await workflow.wait_condition(
+            lambda: incident.job_resumed is not None,
+            timeout=LAST_WORD,
+            timeout_summary=f"the last word of the recovery of {incident.known.job}",
+        )
 
 
 async def give_up_node(incident: Incident, step: Step) -> None:
