@@ -81,7 +81,7 @@ class ControlledJob:
         request = AwaitController(job=self._job, supply=self._set.newcomers(), out=self._set.replaced(), beyond_step=beyond_step)
         self._tell_supplied()
         return workflow.start_activity_method(
-            JobActivities.await_controller, request, summary=f"{self._job} trains past {beyond_step}", **options.WATCH
+            JobActivities.await_controller, request, summary=f"{self._job} trains past step {beyond_step}", **options.WATCH
         )
 
     async def _ended(self, watch: workflow.ActivityHandle[JobStatus]) -> bool:

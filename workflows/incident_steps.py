@@ -158,7 +158,8 @@ async def collect_evidence(incident: Incident, step: Step) -> None:
 
 async def tell_job(incident: Incident, step: Step) -> None:
     """Start the recovery of the job that holds the node, or join the one that runs."""
-    if incident.known.job_running and not await may_disrupt(incident, f"the stop of {incident.known.job}"):
+    job, controller = incident.known.job, incident.known.job_controller
+    if incident.known.job_running and not await may_disrupt(incident, f"the {'restart' if controller else 'stop'} of {job}"):
         return
     opinion, owned = incident.known.opinion, bool(incident.known.others.owns)
     restart_only = owned or (opinion is not None and opinion.action in RESTART_ONLY)
@@ -172,8 +173,8 @@ async def tell_job(incident: Incident, step: Step) -> None:
     )
     joined = await workflow.execute_activity_method(
         IncidentActivities.join_job,
-        JoinJob(cluster=incident.cluster, job=incident.known.job, node_out=out),
-        summary=f"{'restart' if restart_only else 'hold'} {incident.known.job}",
+        JoinJob(cluster=incident.cluster, job=job, node_out=out),
+        summary=f"{'watch' if controller else 'restart' if restart_only else 'hold'} {job}",
         **options.MESSENGER,
     )
     await incident.talk.give_back(AskKind.REPAIR_SLOT)

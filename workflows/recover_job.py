@@ -137,7 +137,7 @@ class RecoverJob:
         status = await workflow.execute_activity_method(
             JobActivities.hold_job,
             HoldJob(job=self._job, reason=self._set.reason(), take_over=take_over),
-            summary=f"{'take over' if take_over else 'hold'} {self._job}",
+            summary=f"take over {self._job}" if take_over else f"hold {self._job}, unless its controller restarts it",
             **options.JOB,
         )
         self._set.begin(status.nodes)

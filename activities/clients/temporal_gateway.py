@@ -45,7 +45,7 @@ class TemporalGateway:
             start,
             names.job_id(request.cluster, request.job),
             ("node_out", request.node_out),
-            f"{request.job}: {request.node_out.node_name} {request.node_out.reason}",
+            f"{request.job}: {request.node_out.node_name} is out: {request.node_out.reason}",
         )
 
     async def join_storm(self, request: JoinStorm) -> Joined:

@@ -205,6 +205,10 @@ def evidence(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     )
 
 
+def _what_for(controller: str, otherwise: str) -> str:
+    return f"{controller} restarts it without the node" if controller else otherwise
+
+
 def tell_job(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     """A job that has died is told at once. One that still runs is stopped only where the next rung may be taken."""
     if not facts.job or facts.job_told:
@@ -212,9 +216,11 @@ def tell_job(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     if facts.job_running and not (rungs.left or facts.fault_gone or facts.disrupted):
         why = f"{facts.job} still runs on {facts.node.name}, and no rung is left to stop it for"
         return page_and_close(facts, why, "escalated", "it was not stopped; the quarantine stays", *rungs.refused)
-    because = [f"{facts.job} has this node in its node set: hold it, it cannot go on"]
+    controller = facts.job_controller
+    because = [f"{facts.job} has this node in its node set: " + _what_for(controller, "hold it, it cannot go on")]
     if facts.job_running and rungs.left:
-        because = [f"{facts.job} still runs on it: stop it for {rungs.left[0].value}"]
+        stop = _what_for(controller, f"stop it for {rungs.left[0].value}")
+        because = [f"{facts.job} still runs on it: {stop}"]
         asked = look_at_slot(rungs.left[0], facts, policy) or gate(rungs.left[0], facts, policy)
         if asked is not None:
             return asked
