@@ -11,7 +11,7 @@ import yaml  # type: ignore[import-untyped]
 
 import infra.kubernetes
 from activities.errors import AccessRefused
-from activities.kubernetes import POD, Blocked, Kind, KubernetesApi, Object
+from activities.kubernetes import POD, Access, Blocked, Kind, KubernetesApi, Object
 
 MANIFESTS = Path(infra.kubernetes.__path__[0])
 WORKER, OBSERVER, RUN = "hotspare:k8s", "hotspare:observe", "hotspare-run"
@@ -90,6 +90,9 @@ class GuardedKubernetes:
         self._check("list", kind, namespace)
         self._check("watch", kind, namespace)
         return self._api.watch(kind, namespace, **how)
+
+    def allowed(self, question: Access) -> bool:
+        return self._api.allowed(question)  # everybody may ask what he himself may do
 
     def version(self) -> str:
         return self._api.version()  # everybody who is known there may read it
