@@ -32,6 +32,7 @@ from activities.clients.fake_text import all_reduce_text, mpirun_unreachable_tex
 from activities.clock import beat
 from activities.draining import DrainActivities, Drained, DrainNode
 from activities.ec2 import Ec2Activities
+from activities.eks_repair import EksClient, EksRepairHealers
 from activities.errors import PreconditionFailed
 from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
 from activities.giving_up import GivingUpActivities
@@ -137,6 +138,7 @@ class FakeFleet:
         self.drains = False
         self.drain_replaces = False
         self.kubernetes: KubernetesApi | None = None
+        self.eks: EksClient | None = None
         self.looks_per_node_run = 0
 
     @property
@@ -282,6 +284,8 @@ class FakeFleet:
             nodes = NodeObjects(self.kubernetes)
             kinds += [OwnedNodes(nodes), NvSentinelHealers(self.kubernetes, nodes, record)]
             kinds.append(KarpenterHealers(self.kubernetes, nodes, record, HealerSettings()))
+            if self.eks is not None:
+                kinds.append(EksRepairHealers(self.eks, self.ec2, nodes, "train", may_pause=True, clock=self.clock))
         return AllHealers([*kinds, AutoScalingHealers(self.groups, self.ec2, self.clock)], record)
 
     def gate(self, probe: Probe) -> ActiveTestGate:
