@@ -20,7 +20,7 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
-from temporalio.testing import TimeSkippingConfig, WorkflowEnvironment
+from temporalio.testing import TimeSkipper
 
 from activities import effects, names
 from activities.clients.fake_fleet import FakeClock, FakeFleet, activities_of
@@ -33,8 +33,7 @@ from tests.chaos.points import WAITS_FOR_OTHERS, ChaosPoints, Disturbance, Kind,
 from tests.chaos.stories import ChaosStory
 from tests.chaos.workers import WorkerLife
 from tests.workflows.healing import at_once
-from tests.workflows.server import TUNED, temporal_cli
-from workers.connection import PLUGIN, runtime
+from tests.workflows.server import SharedServer
 from workflows.cluster_messages import Overview
 from workflows.decide import DecideActivities
 from workflows.decisions.settings import ClusterSettings, Mode, PolicySettings
@@ -98,7 +97,7 @@ class Arena:
 
     fleet: FakeFleet
     points: ChaosPoints
-    env: WorkflowEnvironment
+    env: TimeSkipper
     clock: ArenaClock
     folder: Path
     resume_first: bool = True
@@ -124,7 +123,8 @@ class Arena:
         decide = DecideActivities(policy, at_once(ClusterSettings()), self.fleet.cluster, attributes=False)
         activities = [*self.fleet.activities(gateway, self.folder), *activities_of(decide)]
         target = self.client.service_client.config.target_host
-        self._worker = WorkerLife(number, target, activities, short_attempts=self.short_attempts)
+        namespace = self.client.namespace
+        self._worker = WorkerLife(number, target, namespace, activities, short_attempts=self.short_attempts)
         await self._worker.begin()
 
     async def end(self) -> None:
@@ -304,22 +304,18 @@ def _busy(view: WorkflowExecutionDescription) -> bool:
 
 
 @asynccontextmanager
-async def ground() -> AsyncIterator[WorkflowEnvironment]:
+async def ground() -> AsyncIterator[TimeSkipper]:
     """A Temporal server on which one story after the other may be played."""
-    env = await WorkflowEnvironment.start_time_skipping_v2(
-        ts_config=TimeSkippingConfig(enabled=False),
-        dev_server_existing_path=temporal_cli(),
-        dev_server_extra_args=TUNED,
-        plugins=[PLUGIN],
-        runtime=runtime(),
-    )
-    async with env:
-        yield env
+    server = SharedServer()
+    try:
+        yield await server.namespace()
+    finally:
+        server.stop()
 
 
 @asynccontextmanager
 async def arena(
-    env: WorkflowEnvironment, folder: Path, *, story: ChaosStory, cluster: str = "lab", disturbance: Disturbance | None = None
+    env: TimeSkipper, folder: Path, *, story: ChaosStory, cluster: str = "lab", disturbance: Disturbance | None = None
 ) -> AsyncIterator[Arena]:
     """Bring up a story's fleet and a worker on a server; leave nothing running there."""
     points = ChaosPoints(lambda workflow_id: label_of(fleet, workflow_id), lambda node: name_of(fleet, node))

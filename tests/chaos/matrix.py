@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TextIO
 
-from temporalio.testing import WorkflowEnvironment
+from temporalio.testing import TimeSkipper
 
 from tests.chaos.arena import Arena, Limbo, arena, ground
 from tests.chaos.checker import Ending, check
@@ -58,7 +58,7 @@ class Result:
     broken: tuple[str, ...] = ()
 
 
-async def steps_of(env: WorkflowEnvironment, story: ChaosStory) -> list[StepKey]:
+async def steps_of(env: TimeSkipper, story: ChaosStory) -> list[StepKey]:
     """Play a story undisturbed and return its steps in order. Raises AssertionError when even that breaks a promise."""
     with tempfile.TemporaryDirectory() as folder:
         async with arena(env, Path(folder), story=story) as one:
@@ -77,7 +77,7 @@ async def all_steps(stories: list[ChaosStory]) -> dict[str, list[StepKey]]:
     return found
 
 
-async def run_case(env: WorkflowEnvironment, case: Case, cluster: str = "lab") -> Result:
+async def run_case(env: TimeSkipper, case: Case, cluster: str = "lab") -> Result:
     """Play a story with one step disturbed, and judge the end."""
     story = next(one for one in STORIES if one.key == case.story)
     disturbance = Disturbance(case.step, case.kind)

@@ -69,9 +69,12 @@ class Line:
 class WorkerLife:
     """One worker process, so to speak: serves every queue until it is stopped or killed."""
 
-    def __init__(self, number: int, target: str, activities: list[Callable[..., Any]], *, short_attempts: bool) -> None:
+    def __init__(
+        self, number: int, target: str, namespace: str, activities: list[Callable[..., Any]], *, short_attempts: bool
+    ) -> None:
         self.number = number
         self._line = Line(target)
+        self._namespace = namespace
         self._activities = activities
         self._pool = ThreadPoolExecutor(64, thread_name_prefix=f"worker-{number}")
         self._interceptors = [ShortAttempts()] if short_attempts else []
@@ -83,6 +86,7 @@ class WorkerLife:
         await self._line.lay()
         client = await Client.connect(
             self._line.address,
+            namespace=self._namespace,
             data_converter=pydantic_data_converter,
             runtime=runtime(),
             retry_config=RetryConfig(max_elapsed_time_millis=2000),
