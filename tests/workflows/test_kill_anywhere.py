@@ -90,10 +90,8 @@ FOUND = (
     Case("79", StepKey("incident node-2", "post_to_cluster", 3, "gateway.give_back", "cluster", 1), Kind.FAILS_FOR_GOOD),
     Case("79", StepKey("job train", "post", 1, "gateway.job_resumed", "incident node-2", 1), Kind.FAILS_FOR_GOOD),
     Case("64", StepKey("replace node-3", "tag_node", 2, "remove_tags", "spare-1", 1), Kind.FAILS_FOR_GOOD),
-    Case("proven", SUPPLY, Kind.FAILS_FOR_GOOD),
 )
-"""Cells of the matrix that once were broken: an incident or a recovery that died unheard, a spare in use that was given away,
-a node of the job that went into the pool."""
+"""Cells of the matrix that once were broken: an incident or a recovery that died unheard, a spare in use that was given away."""
 
 
 async def test_what_fails_for_good_where_it_once_ended_badly_ends_with_a_person() -> None:
