@@ -45,7 +45,7 @@ from activities.node import DeepTest
 from activities.node_messages import CollectEvidence
 from activities.nvsentinel import REBOOT_NODE
 from activities.parity import CompareFleet
-from activities.quarantine import QUARANTINE_DIR, LiftQuarantine, QuarantineNode
+from activities.quarantine import LiftQuarantine, QuarantineNode
 from activities.reconcile import FindTraces
 from activities.settings import AwsSettings
 from activities.spare_work import ClearSpare
@@ -210,9 +210,9 @@ def quarantine_node(rig: Rig) -> None:
 
 
 def drain_for_replacement(rig: Rig) -> None:
-    """Drained by a fake, which asks nothing of EC2: the node goes, and the next look finds it gone."""
-    rig.job.hold("train", "a test")
-    rig.fleet.machines["head"].files[f"{QUARANTINE_DIR}/node-2"] = INCIDENT
+    """The drain itself is Slurm's, and asks nothing of EC2."""
+    fleet: Any = rig.fleet
+    fleet.replace_by_drain = lambda node, owner: None
     ask = DrainForReplacement(node=rig.node("node-2"), incident=INCIDENT, evidence="s3://evidence/a-bundle.tar.gz")
     assert "drained" in rig.run("drain_for_replacement", ask).said
 
