@@ -199,7 +199,7 @@ class SlurmJobs:
             if found.id == job.removeprefix(JOB):
                 return found
         raise PreconditionFailed(
-            f"Slurm has no job {job.removeprefix(JOB)} any more: an ended job is forgotten after MinJobAge (300 s); submit it again"
+            f"Slurm has no job {job.removeprefix(JOB)} any more: an ended job is forgotten after MinJobAge; submit it again"
         )
 
     def _node_set(self, job: SlurmJob) -> list[str]:
