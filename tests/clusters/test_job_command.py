@@ -33,7 +33,7 @@ async def test_a_job_is_shown_by_node_and_by_name(
 ) -> None:
     if orchestrator == "slurm":
         needs_slurm()
-    sizes = {"nodes": 2, "spares": 1, "temporal": False, "step_s": 0.05, "checkpoint_every": 5}
+    sizes: dict[str, Any] = {"nodes": 2, "spares": 1, "temporal": False, "step_s": 0.05, "checkpoint_every": 5}
     async with Lab(LabOptions(folder=tmp_path / "lab", orchestrator=orchestrator, **sizes)) as lab:
         for name, value in lab.environment().items():
             monkeypatch.setenv(name, value)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from checks.model import Action, Verdict
 from tests.decisions.situations import ACTING, out
 from workflows.decisions.facts import Facts, Spare, StepKind
 from workflows.decisions.policy import next_step
 
-JOB = {"job": "train", "job_controller": "JobSet train", "job_told": True}
-REPAIRED = {**JOB, "disrupted": True, "retest": Verdict.OK}
+JOB: dict[str, Any] = {"job": "train", "job_controller": "JobSet train", "job_told": True}
+REPAIRED: dict[str, Any] = {**JOB, "disrupted": True, "retest": Verdict.OK}
 
 
-def swapped(**changes: object) -> Facts:
+def swapped(**changes: Any) -> Facts:
     """A node for which spare-1 was brought in; it was repaired since."""
     return out(**{**REPAIRED, "job_answered": True, "job_done": True, "spare": Spare.READY, "spare_name": "spare-1", **changes})
 

@@ -1,4 +1,4 @@
-"""Another instance in the place of a retired node: only where settings want it, its owner leaves that to us, and its slot allows it."""
+"""Another instance in the place of a retired node: only where settings want it, its owner leaves it to us, its slot allows it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from activities.jobs.protocol import RestartedBy
 from workers.cli import job as command
 from workers.cli.app import app
 
-
 SETTINGS = """
 [cluster]
 name = "lab"

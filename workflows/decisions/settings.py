@@ -66,8 +66,8 @@ class PolicySettings(Section):
     reset_capable_types: list[str] = Field([], description="Instance types on which a GPU reset is known to work")
     observe_only_types: list[str] = Field(
         ["p6e-gb200.36xlarge", "p6e-gb300.36xlarge"],
-        description="Instance types that are only observed, whatever `mode` says: Hotspare was never tried on them. Take a type out "
-        "once you have",
+        description="Instance types that are only observed, whatever `mode` says: Hotspare was never tried on them. Take a type "
+        "out once you have",
     )
     soft_reboot: bool = Field(False, description="Try a reboot over SSH before the EC2 reboot")
     resume_first: bool = Field(
