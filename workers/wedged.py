@@ -31,6 +31,8 @@ OUR_TYPES = (
     names.WORKFLOW_SWEEP,
     names.WORKFLOW_STORM,
     names.WORKFLOW_RECONCILE,
+    names.WORKFLOW_QUALIFY_SPARE,
+    names.WORKFLOW_PROVISION_SPARE,
 )
 """Types of the workflows that are looked at."""
 

@@ -58,7 +58,7 @@ async def test_a_ban_in_dynamodb_is_kept_and_obeyed_by_the_next_worker_process(t
             await stage.inject(Injection("node-2", Fault(xid=79, cure=Cure.REBOOT.value)))
             second = await ended(stage, "node-2")
             assert (second.outcome, second.fate) == ("resolved", "back in service")
-            assert any("known bad" in line and "RMA 4711" in line for line in second.story), second.story
+            assert any("known bad" in line and "RMA 4711" in line for line in second.story), "\n".join(second.story)
             assert "spare-2" not in lab.job.status()["nodes"]
         decided = [json.loads(text) for closed in memory.incidents() for text in closed.decisions]
         assert decided
