@@ -27,7 +27,7 @@ lab: $(STAMP) ## the lab cluster, left up to play with
 	@$(BIN)/hotspare lab up
 
 test: $(STAMP) ## all tests
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 kube-assets: $(STAMP) ## real Kubernetes, job controllers, helm and tctl, built once into a cache folder (Go; half an hour at first)
 	@PYTHONPATH=. $(BIN)/python -m infra.lab.kube.build $(ARGS)
