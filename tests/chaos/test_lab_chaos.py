@@ -1,5 +1,7 @@
-"""The three stories of the demonstration in the lab, with its real protocols: SIGKILL of the worker, the Temporal server stopped
-and begun again on its database file, and the SSH connections of a node cut, each while the lab holds a call of the story."""
+"""The three stories of the demonstration in the lab end well though a part dies while a call is held.
+
+The worker gets SIGKILL, the Temporal server is stopped and begun again on its database file, or a node's SSH connections are cut.
+"""
 
 from __future__ import annotations
 
