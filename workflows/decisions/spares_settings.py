@@ -1,4 +1,4 @@
-"""Settings of the spare pool: how large it should be, when a spare counts as qualified, how long probation lasts."""
+"""Settings of the spare pool: how large it should be, when a spare counts as qualified, when it is tested."""
 
 from __future__ import annotations
 
