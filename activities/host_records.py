@@ -178,7 +178,7 @@ class LoadFreezes(Message):
 
 
 class SaveFreezes(Message):
-    """Replace the freezes of a cluster. There is one writer: the cluster's keeper."""
+    """Replace the freezes of a cluster. There is one writer: Cluster."""
 
     cluster: str
     freezes: list[Freeze] = []

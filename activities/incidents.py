@@ -130,7 +130,7 @@ class Letter(Message):
 
 
 class ClusterLetter(Message):
-    """A signal to the cluster's keeper, which is started when it does not run."""
+    """A signal to Cluster, which is started when it does not run."""
 
     cluster: str
     signal: str
@@ -225,7 +225,7 @@ class IncidentActivities:
 
     @activity.defn
     async def post_to_cluster(self, letter: ClusterLetter) -> Joined:
-        """Signal the cluster's keeper, starting it when it does not run."""
+        """Signal Cluster, starting it when it does not run."""
         with as_application_error():
             return await self._gateway.signal_cluster(letter.cluster, letter.signal, letter.payload)
 

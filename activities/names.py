@@ -123,7 +123,7 @@ def provision_id(cluster: str, token: str) -> str:
 
 
 def cluster_id(cluster: str) -> str:
-    """Workflow id of the keeper of slots, leases and freezes."""
+    """Workflow id of Cluster, the single writer of slots, leases and freezes."""
     return f"cluster/{cluster}"
 
 

@@ -21,7 +21,7 @@ _ASKS_NOTHING = frozenset({"none", "configuration"})
 
 @dataclass(frozen=True)
 class NodeFault:
-    """One fault of one node as a keeper of the cluster remembers it.
+    """One fault of one node as Cluster remembers it.
 
     `at` is Unix time (s); `uptime_s` seconds since boot at that time, None where not known. `domain` is what the node shares with
     others behind one switch (NVLink domain, rack), `job` the job on it; empty where not known.

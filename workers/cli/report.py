@@ -1,4 +1,4 @@
-"""`hotspare report NODE`: tells the healer that something is wrong with a node."""
+"""`hotspare report NODE`: tells Hotspare that something is wrong with a node."""
 
 from __future__ import annotations
 

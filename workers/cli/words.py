@@ -81,7 +81,7 @@ def after_take_over(node: Node, settings: Settings) -> list[tuple[str, str]]:
 
 
 def hand_back(node: NodeArgument, reason: ReasonOption = "", config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Give NODE back to the healer, which examines it again and goes on."""
+    """Give NODE back to Hotspare, which examines it again and goes on."""
     _say("hand-back", node, reason, "", config, as_json)
 
 
