@@ -51,7 +51,7 @@ def add_to(app: typer.Typer) -> None:
 def worker(
     config: ConfigOption = None,
     role: Annotated[
-        list[str] | None, typer.Option("--role", help="control, aws, ssh or notify; may be given several times; else all.")
+        list[str] | None, typer.Option("--role", help="control, aws, k8s, ssh or notify; may be given several times; else all.")
     ] = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,

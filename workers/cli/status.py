@@ -115,7 +115,7 @@ def _node_table(nodes: list[Node], books: Overview | None) -> Table:
 def _books(books: Overview | None, trouble: str) -> list[Text]:
     if books is None:
         return [Text(trouble, style="red")]
-    lines = [Text("the cluster's keeper is recovering: it grants nothing yet", style="yellow")] if books.recovering else []
+    lines = [Text("Cluster is recovering: it grants nothing yet", style="yellow")] if books.recovering else []
     lines += [Text(f"handed out: {grant.kind.value} for {grant.instance_id} to {grant.asker}") for grant in books.state.grants]
     breaker = books.state.breaker
     if breaker.state is not BreakerState.CLOSED:

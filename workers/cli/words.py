@@ -24,7 +24,10 @@ ReasonOption = Annotated[str, typer.Option("--reason", "-r", help="Why; it is wr
 StepOption = Annotated[
     str, typer.Option("--step", help="Which step is meant, such as REBOOT_NODE; else the one that is asked about.")
 ]
-ScopeOption = Annotated[str, typer.Option("--scope", help='"cluster", "node:NODE", or job, pool, zone, rack with ":NAME".')]
+ScopeOption = Annotated[
+    str,
+    typer.Option("--scope", help='"cluster", "node:NODE", or job, pool, zone, rack, placement-group, domain with ":NAME".'),
+]
 
 KINDS = ("job", "pool", "zone", "rack", "placement-group", "domain")
 """What a freeze can be for besides the cluster and one node; "domain" is any zone, rack or placement group of that name."""
@@ -160,4 +163,4 @@ async def _scope(at: Desk, scope: str) -> str:
 
 async def _to_cluster(at: Desk, verb: str, request: Message) -> Any:
     await at.wiring.gateway.ensure_cluster(at.settings.name)
-    return await update(at.client, cluster_id(at.settings.name), verb, request, "the cluster's keeper does not run")
+    return await update(at.client, cluster_id(at.settings.name), verb, request, "Cluster does not run; start it: hotspare init")

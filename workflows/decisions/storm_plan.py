@@ -37,7 +37,7 @@ def plan_storm(facts: StormFacts, policy: PolicySettings) -> StormPlan:
     commands = ["hotspare status", f"hotspare why {first}"]
     if not crashed:
         look = "look at what these nodes share: switch, rack, image, driver, power, file system"
-        return StormPlan(title=what, why=[*why, look], next_commands=[*commands, "hotspare sweep"])
+        return StormPlan(title=what, why=[*why, look], next_commands=[*commands, "hotspare thaw --scope storms"])
     if mode_of(Action.RESTART_JOB, policy, "application") is not Mode.ACT:
         return StormPlan(
             title=what, why=[*why, f"restart by hand: {', '.join(crashed)}"], next_commands=commands, look_again=True
