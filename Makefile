@@ -34,7 +34,7 @@ kube-assets: $(STAMP) ## real Kubernetes, job controllers, helm and tctl, built 
 
 test-clusters: kube-assets ## tests against a real Kubernetes and a real Slurm; what is missing fails
 	@.ci/cluster-packages
-	@HOTSPARE_REAL_CLUSTERS=1 $(BIN)/python -m pytest tests/clusters $(ARGS)
+	@HOTSPARE_REAL_CLUSTERS=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/clusters $(ARGS)
 
 test-gpu: $(STAMP) ## on a machine with an NVIDIA GPU: the probe against nvidia-smi
 	@$(BIN)/python -m pytest tests/gpu -o addopts="--import-mode=importlib --strict-markers" --capture=no $(ARGS)

@@ -29,7 +29,8 @@ from tests.clusters.loop_plane import OBSERVER, WORKER, Plane
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    plane = Plane(tmp_path_factory.mktemp("plane"))
+    # No kubelet renews these nodes: they stand as the tests say, for as long as a test takes.
+    plane = Plane(tmp_path_factory.mktemp("plane"), node_grace_s=3600.0)
     yield plane
     plane.close()
 

@@ -75,11 +75,11 @@ def test_a_job_that_kueue_has_is_not_suspended_and_what_kueue_did_is_told(world:
     assert not world.top()["spec"].get("suspend")
 
     world.admin.patch(KUEUE_WORKLOAD, name, {"spec": {"active": False}}, NAMESPACE)
+    world.until(lambda: "is not admitted" in world.adapter.status(world.job).waits_for, world.seen)
     world.until(lambda: world.adapter.status(world.job).state is JobState.STOPPED, world.seen)
     waits = world.adapter.status(world.job).waits_for
     assert f"Workload {name} is stopped (spec.active is false)" in waits
     assert "was evicted at" in waits
-    assert "is not admitted" in waits
     world.admin.patch(KUEUE_WORKLOAD, name, {"spec": {"active": True}}, NAMESPACE)
     world.until(lambda: world.adapter.status(world.job).state is JobState.RUNNING, world.seen)
 

@@ -31,7 +31,7 @@ MORE = ("poddisruptionbudgets.policy", "serviceaccounts", "daemonsets.apps", "po
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
-    plane = Plane(tmp_path_factory.mktemp("plane"))
+    plane = Plane(tmp_path_factory.mktemp("plane"), node_grace_s=3600.0)  # no kubelet renews these nodes
     plane.do(plane.real.apply(MANIFESTS / "agent.yaml"))
     yield plane
     plane.close()
