@@ -8,6 +8,9 @@ import sys
 import pytest
 from hypothesis import settings
 
+# What a command prints into a file does not depend on how wide the terminal of the tests is; pytest-xdist hands that on.
+os.environ.pop("COLUMNS", None)
+
 # The same examples on every machine and in every run, however slow the machine is.
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci")

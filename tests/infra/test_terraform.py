@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from moto import backends
 
 from activities import memory_table, names
 from infra.iam import host_memory, hyperpod, provisioning
@@ -38,6 +39,9 @@ class Aws:
     """An AWS account on loopback, with a VPC, a group of nodes and a launch template that were there before."""
 
     def __init__(self) -> None:
+        for service in ("dynamodb", "events", "iam"):  # moto's state belongs to the process, and other tests made tables too
+            backend: Any = backends.get_backend(service)
+            backend[ACCOUNT].reset()
         self.endpoint = IamEndpoint()
         ec2 = self.client("ec2")
         self.vpc = ec2.describe_vpcs()["Vpcs"][0]["VpcId"]
