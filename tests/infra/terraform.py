@@ -24,7 +24,6 @@ MIRRORS = (
     "~/.local/share/terraform/plugins",
     "/usr/local/share/terraform/plugins",
     "/usr/share/terraform/plugins",
-    "/opt/tf-plugins",
 )
 OUTPUTS = re.findall(r'^output "(\w+)"', (TREE / "infra" / "terraform" / "outputs.tf").read_text(), re.MULTILINE)
 SERVICES = ("autoscaling", "dynamodb", "ec2", "eks", "events", "iam", "sqs", "sts")
