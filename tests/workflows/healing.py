@@ -126,6 +126,14 @@ class Healing:
 
         await self.until(has_line)
 
+    async def paged(self, words: str) -> None:
+        """Wait until people were told so: the story has its line before the page is out."""
+
+        async def is_out() -> bool:
+            return any(words in why for page in self.fleet.pages for why in page.why)
+
+        await self.until(is_out)
+
 
 @asynccontextmanager
 async def healing(
