@@ -67,14 +67,6 @@ def test_a_controller_may_restart_the_job_more_than_once_and_hotspare_never() ->
     assert not kept(state="HELD")
 
 
-def test_a_second_look_that_finds_nothing_is_no_bad_ending_unless_nothing_was_healed_at_all() -> None:
-    story = next(one for one in STORIES if one.key == "94")
-    nothing = IncidentReport(outcome="nothing found", node="node-1")
-    healed = IncidentReport(outcome="resolved", node="node-4")
-    assert RESOLVED not in broken(story, reports={"node-1": nothing, "node-4": healed})
-    assert RESOLVED in broken(story, reports={"node-1": nothing})
-
-
 def test_a_second_reboot_is_not_the_once_that_was_promised() -> None:
     assert broken(choose(["79"])[0], reboots={"node-2": 2}) == ["node-2 is rebooted once"]
 

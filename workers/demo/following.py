@@ -84,22 +84,36 @@ class Follower:
         description = await self._describe(followed.workflow_id)
         if description is None or description.start_time < self._since:
             return []
+        last: list[Told] = []
         if description.run_id != followed.run_id:
-            followed.earlier = followed.told
+            last = await self._leave(followed)
             followed.run_id, followed.lines, followed.report = description.run_id, 0, None
         followed.open = description.status is WorkflowExecutionStatus.RUNNING
         for child in description.raw_description.pending_children:
             who = BURN_IN if child.workflow_type_name == names.WORKFLOW_BURN_IN else followed.who
             self._followed.setdefault(child.workflow_id, _Followed(child.workflow_id, who, False))
         new = await self._new_lines(followed)
-        if followed.is_incident and description.status is WorkflowExecutionStatus.COMPLETED and followed.report is None:
-            handle = self._client.get_workflow_handle(followed.workflow_id, run_id=followed.run_id, result_type=IncidentReport)
-            followed.report = await handle.result(rpc_timeout=RPC)
+        await self._read_report(followed, description)
+        return last + new
+
+    async def _leave(self, followed: _Followed) -> list[Told]:
+        """Read to its end a run in whose place another has begun, perhaps since the last look: that is when it ended."""
+        if not followed.run_id:
+            return []
+        new = await self._new_lines(followed)
+        await self._read_report(followed, await self._describe(followed.workflow_id, followed.run_id))
+        followed.earlier = followed.told
         return new
 
-    async def _describe(self, workflow_id: str) -> WorkflowExecutionDescription | None:
+    async def _read_report(self, followed: _Followed, description: WorkflowExecutionDescription | None) -> None:
+        ended = description is not None and description.status is WorkflowExecutionStatus.COMPLETED
+        if followed.is_incident and ended and followed.report is None:
+            handle = self._client.get_workflow_handle(followed.workflow_id, run_id=followed.run_id, result_type=IncidentReport)
+            followed.report = await handle.result(rpc_timeout=RPC)
+
+    async def _describe(self, workflow_id: str, run_id: str | None = None) -> WorkflowExecutionDescription | None:
         try:
-            return await self._client.get_workflow_handle(workflow_id).describe(rpc_timeout=RPC)
+            return await self._client.get_workflow_handle(workflow_id, run_id=run_id).describe(rpc_timeout=RPC)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None
