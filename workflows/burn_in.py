@@ -32,6 +32,7 @@ class BurnIn:
         self._cluster = start.cluster
         self._nodes: dict[str, Node] = {}
         self._fresh: list[str] = []
+        self._switches: dict[str, str] = {}
         self._runs: list[RunDone] = []
         self._began = workflow.now()
         self._last_group: GroupTestResult | None = None
@@ -46,7 +47,9 @@ class BurnIn:
         names = list(self._nodes)
         self._view.attributes(Cluster=self._cluster, Phase="burn-in", Node=",".join(names)[:200])
         while True:
-            facts = BurnInFacts(nodes=names, runs=self._runs, fresh=self._fresh, elapsed_s=self._elapsed_s())
+            facts = BurnInFacts(
+                nodes=names, runs=self._runs, fresh=self._fresh, switches=self._switches, elapsed_s=self._elapsed_s()
+            )
             plan = await decided(DecideActivities.plan_burn_in, facts, "which groups next")
             if plan.done:
                 return self._report(plan)
@@ -55,6 +58,7 @@ class BurnIn:
     async def _resolve(self, aliases: list[str], fresh: list[str]) -> None:
         nodes = await asyncio.gather(*(self._who(alias) for alias in aliases))
         self._nodes = {node.name: node for node in nodes}
+        self._switches = {node.name: node.spine for node in nodes if node.spine}
         self._fresh = [node.name for node, alias in zip(nodes, aliases, strict=True) if alias in fresh]
 
     async def _who(self, alias: str) -> Node:

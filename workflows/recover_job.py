@@ -171,7 +171,8 @@ class RecoverJob:
 
     async def _burn_in(self, nodes: list[str], number: int) -> BurnInReport:
         """Burn in the whole node set: the gate before every resume."""
-        start = StartBurnIn(cluster=self._cluster, nodes=nodes, reason=f"before {self._job} resumes")
+        fresh = [node for node in nodes if self._held is not None and node not in self._held.nodes]
+        start = StartBurnIn(cluster=self._cluster, nodes=nodes, fresh=fresh, reason=f"before {self._job} resumes")
         report = await burn_in_child(start, self._job, f"burn-in {number} of {self._job}: {', '.join(nodes)}", self._tokens)
         self._view.tell("burn-in", f"{report.verdict.value} {report.cause} in {report.runs} runs: {'; '.join(report.because)}")
         return report

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from workflows.decisions.burn_in_runs import Proven
-
-OF_ONE_SWITCH = 3
-"""Faults behind one switch before it is named. Hotspare default: two bad nodes of thousands may share a switch by chance."""
-
-SHARE_OF_A_SWITCH = 0.5
-"""And the share of its nodes that must be bad. Hotspare default: a switch that fails takes most of its nodes along."""
+from workflows.decisions.burn_in_settings import BurnInLimits
 
 
 def ends_left_out(nodes: list[str], fresh: list[str], proven: Proven) -> dict[str, str]:
@@ -25,14 +20,14 @@ def ends_left_out(nodes: list[str], fresh: list[str], proven: Proven) -> dict[st
     return out
 
 
-def accused_together(nodes: list[str], switches: dict[str, str], proven: Proven) -> list[str]:
+def accused_together(nodes: list[str], switches: dict[str, str], proven: Proven, limits: BurnInLimits) -> list[str]:
     """What the faults have in common: most nodes of one switch, or paths between the same two switches."""
     members = Counter(switches[node] for node in nodes if node in switches)
     bad = Counter(switches[node] for node in proven.bad if node in switches)
     told = [
         f"switch {switch}: {count} of its {members[switch]} nodes are bad, so look at the switch before replacing nodes"
         for switch, count in bad.items()
-        if count >= OF_ONE_SWITCH and count >= SHARE_OF_A_SWITCH * members[switch]
+        if count >= limits.of_one_switch and count >= limits.share_of_a_switch * members[switch]
     ]
     ways = Counter(tuple(sorted({switches[node] for node in path if node in switches})) for path in proven.bad_paths)
     return told + [

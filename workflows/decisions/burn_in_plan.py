@@ -58,7 +58,7 @@ def plan_next(facts: BurnInFacts, limits: BurnInLimits | None = None) -> BurnInN
         bad |= ends_left_out(facts.nodes, facts.fresh, proven)
     rest = [node for node in facts.nodes if node not in bad]
     if (tested := proven.passed_together(rest)) is not None:
-        return _end(facts, proven, bad, tested)
+        return _end(facts, bounds, proven, bad, tested)
     if over := _over(facts, bounds, bad, last_round):
         return _undecided(proven, bad, over)
     return _next_round(facts, bounds, proven, bad, rest)
@@ -166,19 +166,19 @@ def _undecided(proven: Proven, bad: dict[str, str], why: str) -> BurnInNext:
     return BurnInNext(done=True, cause="undecided", because=[why], bad=bad, bad_paths=[sorted(path) for path in proven.bad_paths])
 
 
-def _end(facts: BurnInFacts, proven: Proven, bad: dict[str, str], tested: RunDone) -> BurnInNext:
+def _end(facts: BurnInFacts, bounds: BurnInLimits, proven: Proven, bad: dict[str, str], tested: RunDone) -> BurnInNext:
     if not bad:
         failed = next((run for run in facts.runs if not passed(run) and not _nothing(run)), None)
         if failed is not None:
             why = f"{', '.join(failed.nodes[:8])} failed in round {failed.round} ({failed.evidence}), and nothing fails now"
-            return BurnInNext(done=True, verdict=Verdict.WARN, cause="intermittent", because=[why, tested.evidence])
+            return BurnInNext(done=True, cause="intermittent", because=[why, tested.evidence])
         return BurnInNext(done=True, verdict=tested.verdict, cause=tested.cause, because=[tested.evidence])
     because = [f"{node}: {why}" for node, why in bad.items()]
     return BurnInNext(
         done=True,
         verdict=Verdict.CRITICAL,
         cause="bad_nodes",
-        because=[*accused_together(facts.nodes, facts.switches, proven), *because, "the rest passes as a group"],
+        because=[*accused_together(facts.nodes, facts.switches, proven, bounds), *because, "the rest passes as a group"],
         bad=bad,
         bad_paths=[sorted(path) for path in proven.bad_paths],
     )

@@ -27,6 +27,14 @@ class BurnInLimits(Section):
         description="Searches from the start when everything passes in parts and fails together. Hotspare default: a node that "
         "fails at times is missed by one look as often as it passes",
     )
+    of_one_switch: int = Field(
+        3,
+        ge=2,
+        description="Bad nodes behind one switch before it is named. Hotspare default: two of thousands share one by chance",
+    )
+    share_of_a_switch: float = Field(
+        0.5, gt=0, le=1, description="And the share of its nodes that is bad. Hotspare default: a failing switch takes most along"
+    )
     rounds: int = Field(
         16,
         ge=1,
