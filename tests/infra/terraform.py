@@ -1,7 +1,7 @@
 """Runs the real Terraform on a copy of the module, against an AWS endpoint on loopback; where it is absent, tests say so.
 
 Terraform fetches nothing here: the aws provider comes from a folder on this machine, the mirror that `terraform providers mirror`
-makes. Named by TF_PLUGIN_DIR, or one of Terraform's own places.
+makes. Named by TF_PLUGIN_DIR, or one of Terraform's own places, or a folder of /opt.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def mirror() -> Path | None:
     """The folder that has the aws provider, if any has."""
     named = os.environ.get("TF_PLUGIN_DIR")
     places = [Path(one).expanduser() for one in ((named,) if named else MIRRORS)]
+    places += [] if named else sorted(Path("/opt").glob("*"))  # where a machine's own additions are
     return next((place for place in places if any((place / PROVIDER).glob("*"))), None)
 
 

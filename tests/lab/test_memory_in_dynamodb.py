@@ -10,6 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities import names
 from activities.host_ledger import mark_gpu
+from activities.spare_records import records_of
 from infra.lab.faults import Cure, Fault
 from infra.lab.lab import Lab
 from infra.lab.options import LabOptions
@@ -39,6 +40,16 @@ def serial_of(stage: Stage, node: str, gpu: int) -> str:
     return str(stage.lab.nodes[node].gpu_state()["gpus"][gpu]["serial"])
 
 
+async def bans_of(stage: Stage, node: str) -> list[str]:
+    """Why a spare is refused, once a test has read its boards."""
+    spare = stage.desk.wiring.inventory.resolve(stage.desk.settings.name, node)
+    while True:
+        (record,) = records_of(stage.desk.wiring.memory, [spare])
+        if record.bans:
+            return record.bans
+        await asyncio.sleep(0.1)
+
+
 async def test_a_ban_in_dynamodb_is_kept_and_obeyed_by_the_next_worker_process(tmp_path: Path) -> None:
     options = LabOptions(folder=tmp_path / "lab", nodes=4, spares=2, memory="dynamodb")
     async with Lab(options) as lab, at_work(lab, Screen()) as stage:
@@ -59,8 +70,11 @@ async def test_a_ban_in_dynamodb_is_kept_and_obeyed_by_the_next_worker_process(t
             await stage.inject(Injection("node-2", Fault(xid=79, cure=Cure.REBOOT.value)))
             second = await ended(stage, "node-2")
             assert (second.outcome, second.fate) == ("resolved", "back in service")
-            # Whether its own test or its incident's finds the ban depends on which comes first; it serves in neither case.
+            # Its own test or the incident's meets the ban, whichever comes first; it serves in neither case, and why is known.
             assert {gpu.serial for gpu in memory.gpus() if gpu.known_bad} == {accused, banned}
+            (why,) = await bans_of(stage, "spare-2")
+            assert "known bad" in why
+            assert "RMA 4711" in why
             assert "spare-2" not in lab.job.status()["nodes"]
         decided = [json.loads(text) for closed in memory.incidents() for text in closed.decisions]
         assert decided
