@@ -13,7 +13,8 @@ from temporalio.exceptions import ActivityError
 
 with workflow.unsafe.imports_passed_through():
     from activities.errors import DeadlinePassed
-    from activities.jobs.activities import AwaitController, JobActivities, LookAtJob
+    from activities.jobs.activities import JobActivities
+    from activities.jobs.messages import AwaitController, LookAtJob
     from activities.jobs.protocol import JobStatus
     from workflows import options
     from workflows.decisions.node_set import NodeSet

@@ -10,7 +10,8 @@ from temporalio.exceptions import ActivityError
 with workflow.unsafe.imports_passed_through():
     from activities.ec2 import Ec2Activities, InspectInstance
     from activities.inventory import Node
-    from activities.jobs.activities import AwaitBoundary, FindJob, FoundJob, JobActivities
+    from activities.jobs.activities import JobActivities
+    from activities.jobs.messages import AwaitBoundary, FindJob, FoundJob
     from activities.jobs.protocol import JobState, JobStatus
     from activities.node import Examination, Examine, NodeActivities, Opinion
     from checks.model import Action, Confidence, Verdict

@@ -17,7 +17,8 @@ from temporalio.exceptions import ActivityError, FailureError, is_cancelled_exce
 with workflow.unsafe.imports_passed_through():
     from activities.errors import NotOurs, PreconditionFailed
     from activities.incidents import FailedBurnIn, IncidentActivities, JobResumed, NodeGivenUp, NodeIn, NodeOut, OpenIncident
-    from activities.jobs.activities import AwaitProgress, HoldJob, JobActivities, ResumeJob
+    from activities.jobs.activities import JobActivities
+    from activities.jobs.messages import AwaitProgress, HoldJob, ResumeJob
     from activities.jobs.protocol import JobStatus
     from activities.node import Report
     from checks.model import Verdict

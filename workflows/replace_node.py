@@ -18,7 +18,8 @@ with workflow.unsafe.imports_passed_through():
     from activities.errors import NotOurs
     from activities.incidents import IncidentActivities, OpenIncident
     from activities.inventory import Node, ResolveNode
-    from activities.jobs.activities import AwaitRank, FindJob, JobActivities, SupplyOfNode
+    from activities.jobs.activities import JobActivities
+    from activities.jobs.messages import AwaitRank, FindJob, SupplyOfNode
     from activities.jobs.protocol import JobState
     from activities.node import DeepTest, DeepTestResult, NodeActivities, Report
     from checks.model import Verdict

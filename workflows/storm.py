@@ -23,7 +23,8 @@ with workflow.unsafe.imports_passed_through():
         StormMember,
     )
     from activities.inventory import Node
-    from activities.jobs.activities import FindJob, JobActivities
+    from activities.jobs.activities import JobActivities
+    from activities.jobs.messages import FindJob
     from activities.jobs.protocol import JobState
     from activities.node import Examine, NodeActivities, Report
     from activities.notify import NotifyActivities, Page

@@ -63,6 +63,9 @@ class FakeJob:
         self._check_name(job)
         self._points.carry_out("job.resume", job, lambda: self._resume(nodes, token))
 
+    def settle(self, job: str, nodes: list[str]) -> None:
+        """A started job leaves nothing to do."""
+
     def supply(self, job: str, node: Node) -> None:
         self._check_name(job)
         self._refuse_unless_controlled()

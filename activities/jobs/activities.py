@@ -10,95 +10,22 @@ from activities.clock import Clock, SystemClock, beat, waited_before
 from activities.effects import refuse_if_late
 from activities.errors import DeadlinePassed, NotOurs, PreconditionFailed, as_application_error
 from activities.inventory import Inventory, Node
+from activities.jobs.messages import (
+    AwaitBoundary,
+    AwaitController,
+    AwaitProgress,
+    AwaitRank,
+    FindJob,
+    FoundJob,
+    HoldJob,
+    LookAtJob,
+    ResumeJob,
+    SupplyOfNode,
+)
 from activities.jobs.protocol import JobAdapter, JobState, JobStatus
-from activities.message import Message
+from activities.jobs.training_proof import TrainingProof
 from activities.quarantine import QuarantineMarks
 from activities.settings import JobSettings
-
-
-class FindJob(Message):
-    """Ask for the job that has the node in its node set."""
-
-    cluster: str
-    node: Node
-
-
-class FoundJob(Message):
-    """The job's status, or None when no job has the node."""
-
-    status: JobStatus | None = None
-
-
-class LookAtJob(Message):
-    """Ask for a job's status by its name."""
-
-    job: str
-
-
-class HoldJob(Message):
-    """Stop a job and keep it stopped. `take_over`: also one that its controller restarts, because that one has not managed."""
-
-    job: str
-    reason: str
-    take_over: bool = False
-
-
-class ResumeJob(Message):
-    """Start a job from its last good checkpoint on exactly these nodes (inventory names), once per token."""
-
-    job: str
-    nodes: list[str]
-    token: str
-
-
-class AwaitProgress(Message):
-    """Wait until the run that `token` made has stepped past `beyond_step`.
-
-    Without `deadline_s` the setting job.progress_deadline_s holds.
-    """
-
-    job: str
-    token: str
-    beyond_step: int
-    deadline_s: float | None = None
-
-
-class SupplyOfNode(Message):
-    """A node that was supplied to a job, or may have been."""
-
-    job: str
-    node: Node
-
-
-class AwaitController(Message):
-    """Wait until a job's controller has it running again: without the nodes `out`, past `beyond_step`.
-
-    The nodes `supply` are given to this job while it waits; each has passed its tests. Without `deadline_s` the setting
-    job.controller_deadline_s holds.
-    """
-
-    job: str
-    supply: list[str] = []
-    out: list[str] = []
-    beyond_step: int
-    deadline_s: float | None = None
-
-
-class AwaitBoundary(Message):
-    """Wait until the job leaves a node by itself, or has written a checkpoint later than `checkpoint_step`."""
-
-    job: str
-    node_name: str
-    checkpoint_step: int | None = None
-    deadline_s: float
-
-
-class AwaitRank(Message):
-    """Wait until a rank of the job runs on a node."""
-
-    job: str
-    node_name: str
-    deadline_s: float
 
 
 class JobActivities:
@@ -153,6 +80,7 @@ class JobActivities:
         with as_application_error():
             status = self._adapter.status(request.job)
             if status.run_token == request.token:
+                self._adapter.settle(request.job, request.nodes)
                 return status
             _refuse_others(status)
             if status.state not in (JobState.STOPPED, JobState.HELD):
@@ -165,10 +93,11 @@ class JobActivities:
 
     @activity.defn
     def await_progress(self, request: AwaitProgress) -> JobStatus:
-        """Wait for the first step past the checkpoint under the token: the proof that the job trains again."""
+        """Wait until the step counter rises past the checkpoint under the token: the proof that the job trains again."""
+        proof = TrainingProof(request.beyond_step)
 
         def stepped(status: JobStatus) -> bool:
-            return status.run_token == request.token and status.step is not None and status.step > request.beyond_step
+            return proof.complete(status, counts=status.run_token == request.token)
 
         with as_application_error():
             deadline_s = self._settings.progress_deadline_s if request.deadline_s is None else request.deadline_s
@@ -205,16 +134,12 @@ class JobActivities:
         with as_application_error():
             supplied = [self._inventory.resolve("", name) for name in request.supply]
             bad = [self._inventory.resolve("", name) for name in request.out]
-            steps: set[int] = set()
+            proof = TrainingProof(request.beyond_step)
 
             def trains(status: JobStatus) -> bool:
                 self._refuse_ended(status)
                 self._hand(request.job, status, supplied, bad)
-                if status.state is not JobState.RUNNING or any(status.may_have_ranks_on(node.name) for node in bad):
-                    steps.clear()
-                elif status.step is not None:
-                    steps.add(status.step)
-                return len(steps) > 1 and max(steps) > request.beyond_step
+                return proof.complete(status, counts=not any(status.may_have_ranks_on(node.name) for node in bad))
 
             deadline_s = self._settings.controller_deadline_s if request.deadline_s is None else request.deadline_s
             return self._await(request.job, trains, deadline_s, f"trained past {request.beyond_step} by its controller")

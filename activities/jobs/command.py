@@ -46,6 +46,9 @@ class CommandJobAdapter:
             raise BadInput(f"job {job}: node names {odd} cannot stand in a comma-separated list")
         self._run("resume", self._settings.resume, {"job": job, "nodes": ",".join(nodes), "token": token})
 
+    def settle(self, job: str, nodes: list[str]) -> None:
+        """A started job leaves nothing to do."""
+
     def supply(self, job: str, node: Node) -> None:
         raise CapabilityMissing(f"job {job}: the resume command names the nodes, so none is supplied")
 

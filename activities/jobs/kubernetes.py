@@ -139,6 +139,9 @@ class KubernetesJobs:
     def resume(self, job: str, nodes: list[str], token: str) -> None:
         self._take_over.resume(job, nodes, token)
 
+    def settle(self, job: str, nodes: list[str]) -> None:
+        self._take_over.settle(job, nodes)
+
     def supply(self, job: str, node: Node) -> None:
         self._supply.supply(self._workloads.get(job), node)
 

@@ -107,6 +107,10 @@ class TakeOver:
             self._patch(workload, started | workload.kind.suspend(False))
         self._let_in(workload, wanted)
 
+    def settle(self, job: str, nodes: list[str]) -> None:
+        """End the leases that a resume, whose worker died after the start, has left on these nodes."""
+        self._let_in(self._workloads.get(job), [self._inventory.resolve("", name) for name in nodes])
+
     def _refuse_others(self, workload: Workload, annotations: dict[str, str], suspended: bool) -> None:
         refuse_managed(self._api, workload, [])
         if KUBE_HELD not in annotations or not suspended:

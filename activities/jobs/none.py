@@ -24,6 +24,9 @@ class NoJobAdapter:
     def resume(self, job: str, nodes: list[str], token: str) -> None:
         self._refuse(job)
 
+    def settle(self, job: str, nodes: list[str]) -> None:
+        self._refuse(job)
+
     def supply(self, job: str, node: Node) -> None:
         self._refuse(job)
 

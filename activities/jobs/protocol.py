@@ -91,6 +91,10 @@ class JobAdapter(Protocol):
         """Start the job from its last good checkpoint on exactly these nodes, once per token."""
         ...
 
+    def settle(self, job: str, nodes: list[str]) -> None:
+        """Do what a resume onto these nodes still had to do when the job had started and the worker that made it died."""
+        ...
+
     def supply(self, job: str, node: Node) -> None:
         """Let this job, and no other, use a node, where its controller restarts it; asked again while the job's ranks wait.
 

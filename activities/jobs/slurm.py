@@ -100,6 +100,9 @@ class SlurmJobs:
             if "no longer pending" not in str(error):
                 raise
 
+    def settle(self, job: str, nodes: list[str]) -> None:
+        """A started job leaves nothing to do."""
+
     def supply(self, job: str, node: Node) -> None:
         raise CapabilityMissing(f"job {job}: it is released onto a node list that names every node, so none is supplied")
 

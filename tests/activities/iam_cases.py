@@ -30,7 +30,7 @@ from activities.evidence_bundle import unpack
 from activities.giving_up import AwaitGone, DrainForReplacement
 from activities.healers import ReleaseHealers, StandBack
 from activities.inventory import Inventory, ListNodes, Node, ResolveNode
-from activities.jobs.activities import (
+from activities.jobs.messages import (
     AwaitController,
     AwaitProgress,
     AwaitRank,
@@ -80,6 +80,9 @@ class HeadJob:
     def resume(self, job: str, nodes: list[str], token: str) -> None:
         self._find_head()
         self._job.resume(job, nodes, token)
+
+    def settle(self, job: str, nodes: list[str]) -> None:
+        self._job.settle(job, nodes)
 
     def supply(self, job: str, node: Node) -> None:
         self._job.supply(job, node)

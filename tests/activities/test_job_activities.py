@@ -13,9 +13,10 @@ from temporalio.testing import ActivityEnvironment
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import FakeFault
 from activities.clients.tag_inventory import TagInventory
-from activities.jobs.activities import AwaitProgress, AwaitRank, FindJob, HoldJob, JobActivities, ResumeJob
+from activities.jobs.activities import JobActivities
+from activities.jobs.messages import AwaitProgress, AwaitRank, FindJob, HoldJob, ResumeJob
 from activities.jobs.none import NoJobAdapter
-from activities.jobs.protocol import JobState, RestartedBy
+from activities.jobs.protocol import JobState, JobStatus, RestartedBy
 from activities.names import ROLE_WORKER, TAG_ROLE
 from activities.quarantine import HeadFileMarks, Mark, QuarantineActivities, QuarantineMarks, QuarantineNode
 from activities.settings import JobSettings
@@ -146,6 +147,30 @@ def test_steps_of_an_earlier_run_prove_nothing(
 ) -> None:
     wait = AwaitProgress(job="train", token="t1", beyond_step=0, deadline_s=60.0)
     assert failure(lambda: surroundings.run(activities.await_progress, wait)).type == "DeadlinePassed"
+
+
+def test_the_counter_that_a_new_run_still_shows_of_the_run_before_proves_nothing(
+    fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run before stood at step 17 past its checkpoint of 10; the new one is released, and has not come to its first step."""
+    looks = iter([17, 17, 17, None, 17, 10, 10, 11, 12])
+    view = JobStatus(job="train", state=JobState.RUNNING, nodes=NODES, checkpoint_step=10, run_token="t1")
+    monkeypatch.setattr(fleet.job, "status", lambda job: view.model_copy(update={"step": next(looks)}))
+    wait = AwaitProgress(job="train", token="t1", beyond_step=10, deadline_s=600.0)
+    assert surroundings.run(activities.await_progress, wait).step == 11
+    assert list(looks) == [12]
+
+
+def test_a_counter_that_rose_before_the_run_stood_still_is_seen_to_rise_again(
+    fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([(JobState.RUNNING, 11), (JobState.UNKNOWN, 12), (JobState.RUNNING, 12), (JobState.RUNNING, 13)])
+    view = JobStatus(job="train", state=JobState.RUNNING, nodes=NODES, checkpoint_step=10, run_token="t1")
+    monkeypatch.setattr(
+        fleet.job, "status", lambda job: view.model_copy(update=dict(zip(("state", "step"), next(looks), strict=True)))
+    )
+    wait = AwaitProgress(job="train", token="t1", beyond_step=10, deadline_s=600.0)
+    assert surroundings.run(activities.await_progress, wait).step == 13
 
 
 @pytest.mark.parametrize(("said", "ends_s"), [(None, 1800.0), (60.0, 60.0)])

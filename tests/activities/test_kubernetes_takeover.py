@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from activities.clients.fake_fleet import FakeFleet
 from activities.errors import CapabilityMissing, NotOurs, PreconditionFailed
+from activities.jobs.activities import JobActivities
 from activities.jobs.kubernetes_kinds.job_set import JobSetKind
 from activities.jobs.kubernetes_kinds.train_job import OVERRIDES, TrainJobKind
 from activities.jobs.kubernetes_kinds.workload import Family, Placement
+from activities.jobs.messages import ResumeJob
 from activities.jobs.protocol import JobState
 from activities.kubernetes import JOB, JOB_SET, NODE, POD, annotations_of, labels_of
 from activities.kubernetes_taints import lease_value
@@ -19,6 +22,9 @@ from activities.names import (
     KUBE_SPARE,
     KUBE_TOKEN,
 )
+from activities.quarantine import QuarantineMarks
+from activities.settings import JobSettings
+from tests.activities.conftest import attempt
 from tests.activities.kubernetes_job_world import TRAIN, Jobs
 from tests.activities.kubernetes_world import GPU, NAMESPACE
 
@@ -91,6 +97,27 @@ def test_a_spare_for_a_job_that_was_taken_over_gets_the_label_that_its_ranks_ask
     jobs.adapter.supply(TRAIN, jobs.s1)
     assert labels_of(jobs.nodes.get(jobs.s1))[KUBE_PLACED] == lease_value(TRAIN)
     assert jobs.adapter.status(TRAIN).nodes == ["n1", "n2"]
+
+
+def test_a_worker_that_dies_before_the_ranks_are_bound_leaves_no_lease_behind(jobs: Jobs) -> None:
+    activities = JobActivities(
+        jobs.adapter, jobs.inventory, QuarantineMarks(FakeFleet().ec2, jobs.marks), JobSettings(), jobs.clock
+    )
+    request = ResumeJob(job=TRAIN, nodes=["n1", "s1"], token="token-1")
+    jobs.adapter.hold(TRAIN, "its controller has not managed")
+
+    def dies() -> None:
+        raise SystemExit("the worker is killed")
+
+    jobs.clock.meanwhile = dies
+    with pytest.raises(SystemExit):
+        jobs.adapter.resume(TRAIN, ["n1", "s1"], "token-1")
+    assert jobs.taints(jobs.s1, KUBE_LEASE) == lease_value(TRAIN)
+    jobs.clock.meanwhile = jobs.controller
+    jobs.starts_on("ip-n1", "ip-s1")
+    assert attempt(2).run(activities.resume_job, request).run_token == "token-1"
+    assert (jobs.taints(jobs.s1, KUBE_LEASE), jobs.taints(jobs.s1, KUBE_SPARE)) == (None, None)
+    assert jobs.adapter.status(TRAIN).ranks_on == ["n1", "s1"]
 
 
 def test_a_node_that_another_job_has_leased_is_supplied_and_resumed_onto_by_nobody_else(jobs: Jobs) -> None:

@@ -7,8 +7,9 @@ from temporalio.exceptions import ApplicationError
 
 from activities.clients.fake_fleet import FakeFleet
 from activities.errors import CapabilityMissing
-from activities.jobs.activities import AwaitController, JobActivities
+from activities.jobs.activities import JobActivities
 from activities.jobs.kubernetes_kueue import KUEUE_QUEUE
+from activities.jobs.messages import AwaitController
 from activities.kubernetes import JOB_SET, KUEUE_WORKLOAD, POD
 from activities.quarantine import QuarantineMarks
 from activities.settings import JobSettings

@@ -8,7 +8,8 @@ import pytest
 
 from activities.clients.fake_fleet import FakeFleet
 from activities.errors import CapabilityMissing, PreconditionFailed
-from activities.jobs.activities import AwaitProgress, HoldJob, JobActivities, ResumeJob
+from activities.jobs.activities import JobActivities
+from activities.jobs.messages import AwaitProgress, HoldJob, ResumeJob
 from activities.jobs.protocol import JobState
 from activities.kubernetes import JOB, annotations_of, labels_of
 from activities.names import KUBE_HELD, KUBE_LEASE, KUBE_NODE_SET, KUBE_PLACED, KUBE_SPARE
@@ -92,8 +93,9 @@ def test_a_job_is_taken_over_and_trains_on_exactly_the_named_nodes_and_a_later_s
     assert around.run(activities.resume_job, request).run_token == "token-1"
     world.until(lambda: world.running_on() == sorted([kept.name, spare.name]), world.seen)
     world.steps(101, 100)
+    around.on_heartbeat = lambda *_: world.steps(102, 100)
     proof = AwaitProgress(job=world.job, token="token-1", beyond_step=100)
-    assert around.run(activities.await_progress, proof).step == 101
+    assert around.run(activities.await_progress, proof).step == 102
     assert KUBE_HELD not in annotations_of(world.top()) | labels_of(world.top())
     assert (world.taint(spare, KUBE_LEASE), world.taint(spare, KUBE_SPARE)) == (None, None)
 
