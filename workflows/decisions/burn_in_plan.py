@@ -9,6 +9,7 @@ from __future__ import annotations
 from activities.message import Message
 from checks.model import Verdict
 from workflows.decisions.burn_in_blame import accused_together, ends_left_out
+from workflows.decisions.burn_in_every_pair import add_pairs
 from workflows.decisions.burn_in_groups import Round, add_paths, add_suspects
 from workflows.decisions.burn_in_runs import NOT_ABOUT_NODES, Proven, RunDone, passed
 from workflows.decisions.burn_in_settings import BurnInLimits
@@ -18,6 +19,7 @@ class BurnInFacts(Message):
     """The node set in the order of the ring, all runs so far, and what is known of the nodes.
 
     `fresh` are nodes new to the job, tried beside others before the group. `switches` says which network switch a node hangs on.
+    `every_pair`: do not stop at a group that passes, but try each node beside each other.
     """
 
     nodes: list[str]
@@ -25,6 +27,7 @@ class BurnInFacts(Message):
     fresh: list[str] = []
     switches: dict[str, str] = {}
     elapsed_s: float = 0.0
+    every_pair: bool = False
 
 
 class BurnInNext(Message):
@@ -58,10 +61,22 @@ def plan_next(facts: BurnInFacts, limits: BurnInLimits | None = None) -> BurnInN
         bad |= ends_left_out(facts.nodes, facts.fresh, proven)
     rest = [node for node in facts.nodes if node not in bad]
     if (tested := proven.passed_together(rest)) is not None:
-        return _end(facts, bounds, proven, bad, tested)
+        return _every_pair(facts, bounds, proven, bad, last_round) or _end(facts, bounds, proven, bad, tested)
     if over := _over(facts, bounds, bad, last_round):
         return _undecided(proven, bad, over)
     return _next_round(facts, bounds, proven, bad, rest)
+
+
+def _every_pair(
+    facts: BurnInFacts, bounds: BurnInLimits, proven: Proven, bad: dict[str, str], last_round: int
+) -> BurnInNext | None:
+    """More pairs, where a person wants to see all of them and no bound is reached."""
+    if not facts.every_pair or _over(facts, bounds, bad, last_round):
+        return None
+    into = Round(bounds.side_by_side)
+    ends = {node for path in proven.bad_paths for node in path}
+    add_pairs(into, [node for node in facts.nodes if node not in bad or node in ends], facts.runs, proven)
+    return BurnInNext(groups=into.groups, because=into.because) if into.groups else None
 
 
 def _looks(runs: list[RunDone], most: int) -> list[list[RunDone]]:
@@ -110,7 +125,7 @@ def _nothing(run: RunDone) -> bool:
 
 def _over(facts: BurnInFacts, bounds: BurnInLimits, bad: dict[str, str], last_round: int) -> str:
     """The bound that is reached, in words, or nothing."""
-    if last_round >= bounds.rounds:
+    if last_round >= bounds.rounds + (bounds.pair_rounds if facts.every_pair else 0):
         return f"{last_round} rounds did not find who is to blame"
     if len(facts.runs) >= bounds.runs:
         return f"{len(facts.runs)} runs did not find who is to blame"

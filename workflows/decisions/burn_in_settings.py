@@ -40,6 +40,12 @@ class BurnInLimits(Section):
         ge=1,
         description="Rounds before a person is asked. Hotspare default: 6 find five bad nodes of 2,048, the rest is for noise",
     )
+    pair_rounds: int = Field(
+        32,
+        ge=0,
+        description="Rounds on top where a person asks for every pair (burn-in --diagnose). Hotspare default: enough for each of "
+        "32 nodes beside each other; at 40 s a round it takes 20 minutes",
+    )
     runs: int = Field(
         4096,
         ge=1,
