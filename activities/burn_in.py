@@ -12,6 +12,7 @@ from activities.clock import Clock, SystemClock, beat, waited_before
 from activities.effects import refuse_if_late
 from activities.errors import as_application_error
 from activities.inventory import Node
+from activities.learned_bandwidth import LearnedFloors, LearnedLookUp
 from activities.message import Message
 from activities.node_access import LOST, DetachedRun
 from activities.settings import BurnInSettings
@@ -28,20 +29,23 @@ EVIDENCE_LIMIT = 2000
 class GroupTest(Message):
     """Run the all-reduce over `nodes` as one group. `run_id` makes it resumable: the same id is never run twice.
 
-    Without `deadline_s` the setting burn_in.deadline_s holds.
+    Without `deadline_s` the setting burn_in.deadline_s holds. With `rail` one GPU of each node takes part, that with this local
+    index, so that only its network adapter carries the traffic between nodes.
     """
 
     cluster: str
     run_id: str
     nodes: list[Node]
     deadline_s: float | None = None
+    rail: int | None = None
 
 
 class GroupTestResult(Message):
     """Judgement of a group run. `cause` is a word of the judges: healthy, low_bandwidth, data_corruption, hang, could_not_run...
 
     `culprits` is what the output itself blames ("host node-3"), or the nodes that kept the run from being started; `next` is what
-    to do about it.
+    to do about it. `drift` says how far the run is from clean ones of its kind, which are remembered under `kind`; both are empty
+    where it can be compared with none.
     """
 
     verdict: Verdict
@@ -53,6 +57,8 @@ class GroupTestResult(Message):
     evidence: str = ""
     culprits: list[str] = []
     next: str = ""
+    kind: str = ""
+    drift: str = ""
 
 
 class BurnInLauncher(Protocol):
@@ -69,8 +75,14 @@ class BurnInActivities:
     """Group runs of the all-reduce, judged. None is started on a node that is not free and ours."""
 
     def __init__(
-        self, launcher: BurnInLauncher, gate: ActiveTestGate, settings: BurnInSettings, clock: Clock | None = None
+        self,
+        launcher: BurnInLauncher,
+        gate: ActiveTestGate,
+        settings: BurnInSettings,
+        clock: Clock | None = None,
+        learned: LearnedFloors | None = None,
     ) -> None:
+        self._learned = learned
         self._launcher = launcher
         self._gate = gate
         self._settings = settings
@@ -87,7 +99,8 @@ class BurnInActivities:
                 refuse_if_late()
                 self._launcher.start(request.run_id, request.nodes, deadline_s)
             run = await_run(self._launcher, request.run_id, deadline_s, self._settings.poll_s, self._clock)
-            return judged(run, request.nodes, self._settings.floors_gbs)
+            learned = self._learned.of(request.cluster, request.nodes) if self._learned else None
+            return judged(run, request.nodes, self._settings.floors_gbs, learned, one_rail=request.rail is not None)
 
 
 def _refused(refusals: dict[str, list[str]]) -> GroupTestResult:
@@ -139,7 +152,14 @@ def _nobody_waits() -> bool:
     return why is not None and (why.cancel_requested or why.not_found) and not why.worker_shutdown
 
 
-def judged(run: DetachedRun, nodes: list[Node], floors_gbs: dict[str, float]) -> GroupTestResult:
+def judged(
+    run: DetachedRun,
+    nodes: list[Node],
+    floors_gbs: dict[str, float],
+    learned: LearnedLookUp | None = None,
+    *,
+    one_rail: bool = False,
+) -> GroupTestResult:
     """Judge the output of an all-reduce run over `nodes`."""
     if not run.known:
         return GroupTestResult(
@@ -148,7 +168,7 @@ def judged(run: DetachedRun, nodes: list[Node], floors_gbs: dict[str, float]) ->
     if run.exit_status == LOST:
         why = f"run {run.run_id} ended without a status: its host restarted, or it was killed"
         return GroupTestResult(verdict=Verdict.UNKNOWN, cause="could_not_run", evidence=why)
-    seen = judge(run.output, nodes[0].instance_type, len(nodes), run.exit_status, floors_gbs)
+    seen = judge(run.output, nodes[0].instance_type, len(nodes), run.exit_status, floors_gbs, learned, one_rail)
     return GroupTestResult(
         verdict=seen.verdict,
         cause=seen.cause,
@@ -159,4 +179,6 @@ def judged(run: DetachedRun, nodes: list[Node], floors_gbs: dict[str, float]) ->
         evidence=seen.evidence[:EVIDENCE_LIMIT],
         culprits=list(seen.culprits),
         next=seen.next,
+        kind=learned.key if learned else "",
+        drift=seen.drift,
     )

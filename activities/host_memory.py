@@ -10,6 +10,7 @@ from typing import Protocol
 
 from temporalio import activity
 
+from activities.bandwidth_records import BandwidthRecord
 from activities.errors import PreconditionFailed, ProviderBusy, as_application_error
 from activities.gpu_records import GpuRecord
 from activities.host_records import (
@@ -83,6 +84,14 @@ class HostMemory(Protocol):
 
     def save_gpu(self, record: GpuRecord) -> GpuRecord:
         """As `save`, for a GPU."""
+        ...
+
+    def bandwidths(self, keys: Sequence[str] | None = None) -> list[BandwidthRecord]:
+        """Return the clean group runs under these keys, under all without `keys`; unknown ones are left out."""
+        ...
+
+    def save_bandwidth(self, record: BandwidthRecord) -> BandwidthRecord:
+        """As `save`, for clean group runs."""
         ...
 
     def save_incident(self, closed: ClosedIncident) -> None: ...
@@ -169,3 +178,17 @@ def remember_gpu(memory: HostMemory, serial: str, change: Callable[[GpuRecord], 
         except PreconditionFailed:
             continue
     raise ProviderBusy(f"host memory: GPU {serial} was changed by others {WRITE_TRIES} times in a row; try again")
+
+
+def remember_bandwidth(memory: HostMemory, key: str, change: Callable[[BandwidthRecord], BandwidthRecord]) -> BandwidthRecord:
+    """Apply a change to the present record of clean runs, again when another was quicker. Raises ProviderBusy as the others."""
+    for _ in range(WRITE_TRIES):
+        record = next(iter(memory.bandwidths([key])), BandwidthRecord(key=key))
+        changed = change(record)
+        if changed == record:
+            return record
+        try:
+            return memory.save_bandwidth(changed)
+        except PreconditionFailed:
+            continue
+    raise ProviderBusy(f"host memory: the clean runs of {key} were changed by others {WRITE_TRIES} times in a row; try again")

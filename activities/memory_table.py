@@ -18,7 +18,8 @@ NOTED_AT, EXPIRES_AT = "noted_at", "expires_at"
 INDEX = "by-time"
 
 HOST, GPU, INCIDENT, CONFIGURATION, FREEZES, INTENT = "host", "gpu", "incident", "configuration", "freezes", "intent"
-"""What a partition is of: its key is the kind, "#", and the instance id, serial, cluster or token."""
+BANDWIDTH = "bandwidth"
+"""What a partition is of: its key is the kind, "#", and the instance id, serial, cluster, token or what runs have in common."""
 
 ONLY = "-"
 """Sort key where a partition has one item."""

@@ -269,6 +269,27 @@ class ParitySettings(Section):
     )
 
 
+class LearnedSettings(Section):
+    """When the bandwidth of earlier clean runs becomes a floor of its own, above the fixed one."""
+
+    least_runs: int = Field(
+        10, ge=3, description="Clean runs before they count. Hotspare default: one odd run of ten moves no median"
+    )
+    fail_share: float = Field(
+        0.90, gt=0, lt=1, description="A run fails below this share of the median. Hotspare default, as for the shipped floors"
+    )
+    warn_share: float = Field(
+        0.95, gt=0, lt=1, description="And warns below this one. Hotspare default, as for the shipped floors"
+    )
+    fail_spreads: float = Field(
+        5.0,
+        gt=0,
+        description="And only so many median absolute deviations (MAD) below it. Hotspare default: 3.4 standard deviations of a "
+        "normal spread",
+    )
+    warn_spreads: float = Field(3.0, gt=0, description="The same for a warning. Hotspare default: 2 standard deviations")
+
+
 class BurnInSettings(Section):
     """The all-reduce burn-in."""
 
@@ -309,6 +330,7 @@ class BurnInSettings(Section):
     )
     poll_s: float = Field(2.0, description="Seconds between looks at a run. Hotspare default")
     floors_gbs: dict[str, float] = Field({}, description='Own bus-bandwidth floors, "type/nodes" = GB/s, over the shipped ones')
+    learned: LearnedSettings = LearnedSettings()
 
 
 class NotifySettings(Section):

@@ -44,6 +44,7 @@ from activities.kubernetes import KubernetesApi
 from activities.kubernetes_healers import NodeObjects
 from activities.node import NodeActivities
 from activities.node_access import AccessTo, NodeAccess
+from activities.learned_bandwidth import BandwidthActivities, LearnedFloors
 from activities.notify import Notifier, NotifyActivities
 from activities.nvsentinel import NvSentinelHealers
 from activities.owned_nodes import OwnedNodes
@@ -455,7 +456,7 @@ class Wiring:
         ec2 = Ec2Activities(self.ec2, self.access_to, self.memory, settings.effects)
         jobs = JobActivities(self._job_adapter, self.inventory, marks, settings.job)
         look_ups: list[object] = [InventoryActivities(self.inventory, lambda nodes: records_of(self.memory, nodes))]
-        look_ups += [HostMemoryActivities(self.memory), SpareActivities(self.memory)]
+        look_ups += [HostMemoryActivities(self.memory), SpareActivities(self.memory), BandwidthActivities(self.memory)]
         drains, replacer = self.kubernetes is not None, self._replacer
         look_ups.append(BriefingActivities(self.inventory, self.memory, self.healers, drains, replacer))
         look_ups.append(HealerActivities(self.healers))
@@ -466,7 +467,8 @@ class Wiring:
         spare_work = SpareWorkActivities(head, self._gate, settings.preemptible)
         reconcile = ReconcileActivities(self.ec2, self.inventory, marks, self.memory, self._job_adapter)
         giving_up = GivingUpActivities(replacer, self.ec2, settings.effects)
-        burn_in = BurnInActivities(self._launcher, self._gate, settings.burn_in)
+        learned = LearnedFloors(self.memory, settings.burn_in.learned)
+        burn_in = BurnInActivities(self._launcher, self._gate, settings.burn_in, learned=learned)
         holders: dict[str, list[object]] = {
             names.QUEUE_WORKFLOWS: [decide, IncidentActivities(self.gateway)],
             names.QUEUE_AWS: [*look_ups, ec2, self.node_activities, giving_up],

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.burn_in import BurnInActivities, GroupTest, GroupTestResult
     from activities.inventory import InventoryActivities, Node, ResolveNode
+    from activities.learned_bandwidth import BandwidthActivities, CleanGroupRun, NoteCleanRuns
     from checks.model import Verdict
     from workflows import options
     from workflows.decide import DecideActivities, bearings, decided
@@ -36,10 +37,12 @@ class BurnIn:
         self._runs: list[RunDone] = []
         self._began = workflow.now()
         self._last_group: GroupTestResult | None = None
+        self._clean: list[CleanGroupRun] = []
 
     @workflow.run
     async def run(self, start: StartBurnIn) -> BurnInReport:
         """Run round after round until the plan says who is to blame, or that nobody is."""
+        learns = workflow.patched("clean runs are remembered")
         known = await bearings()
         self._cluster = start.cluster or known.cluster
         self._view.attributes_on = known.attributes
@@ -52,6 +55,8 @@ class BurnIn:
             )
             plan = await decided(DecideActivities.plan_burn_in, facts, "which groups next")
             if plan.done:
+                if learns and plan.verdict is Verdict.OK:
+                    await self._remember_clean_runs()
                 return self._report(plan)
             await self._round(plan)
 
@@ -86,7 +91,7 @@ class BurnIn:
             nodes=[self._nodes[name] for name in group],
         )
         try:
-            return await workflow.execute_activity_method(
+            result = await workflow.execute_activity_method(
                 BurnInActivities.group_test,
                 test,
                 summary=f"all-reduce over {', '.join(group)}",
@@ -94,10 +99,30 @@ class BurnIn:
             )
         except ActivityError as error:
             return GroupTestResult(verdict=Verdict.UNKNOWN, cause="could_not_run", evidence=cause_of(error))
+        if result.kind and result.verdict is Verdict.OK and result.busbw_gbs is not None:
+            self._clean.append(CleanGroupRun(key=result.kind, run_id=test.run_id, busbw_gbs=result.busbw_gbs))
+        return result
+
+    async def _remember_clean_runs(self) -> None:
+        """Where every run passed and nobody is accused, the runs are a measure for later ones. Without it the verdict stands."""
+        if not self._clean or any(run.verdict is not Verdict.OK for run in self._runs):
+            return
+        try:
+            await workflow.execute_activity_method(
+                BandwidthActivities.note_clean_runs,
+                NoteCleanRuns(runs=self._clean, at=workflow.now()),
+                summary=f"remember the bandwidth of {len(self._clean)} clean runs",
+                **options.NOTE,
+            )
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            self._view.tell("not remembered", cause_of(error))
 
     def _note(self, number: int, group: list[str], result: GroupTestResult) -> None:
         floor = f", floor {result.floor_gbs:.0f}" if result.floor_gbs else ""
-        measured = f"{result.busbw_gbs:.0f} GB/s{floor}" if result.busbw_gbs is not None else result.evidence
+        drift = f"; {result.drift}" if result.drift else ""
+        measured = f"{result.busbw_gbs:.0f} GB/s{floor}{drift}" if result.busbw_gbs is not None else result.evidence
         self._view.tell(f"round {number}", f"{'+'.join(group)}: {result.verdict.value} {result.cause}, {measured}")
         self._runs.append(RunDone(round=number, nodes=group, verdict=result.verdict, cause=result.cause, evidence=measured[:200]))
         if len(group) == len(self._nodes):

@@ -51,6 +51,16 @@ LOOK_UP: Options = {
 }
 """Inventory and host memory: nothing goes on without them, so they are retried patiently."""
 
+NOTE: Options = {
+    "task_queue": names.QUEUE_AWS,
+    "start_to_close_timeout": timedelta(seconds=10),
+    "schedule_to_start_timeout": timedelta(seconds=10),
+    "schedule_to_close_timeout": timedelta(seconds=20),
+    "retry_policy": RetryPolicy(initial_interval=timedelta(seconds=1), maximum_attempts=3),
+    "cancellation_type": ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+}
+"""What host memory had better know, while a job waits: tried for a moment."""
+
 EXAMINE: Options = {
     "task_queue": names.QUEUE_SSH,
     "start_to_close_timeout": timedelta(seconds=120),

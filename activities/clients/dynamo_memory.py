@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from activities import memory_table as schema
+from activities.bandwidth_records import BandwidthRecord
 from activities.clients.dynamo_client import dynamo_client, mapped
 from activities.clients.ec2_boto3 import ONCE, PATIENT
 from activities.errors import PreconditionFailed, Throttled
@@ -19,10 +20,13 @@ from activities.gpu_records import GpuRecord
 from activities.host_memory import ClosedIncident, Freeze, Freezes, HostRecord, SeenConfiguration
 from activities.settings import AwsSettings, StoreSettings
 
-R = TypeVar("R", HostRecord, GpuRecord)
+R = TypeVar("R", HostRecord, GpuRecord, BandwidthRecord)
 
 KEPT_INTENT_S = 30 * 86_400
 """How long the token of an effect is kept, seconds. Hotspare default: longer than any incident waits for a person."""
+
+KEPT_BANDWIDTH_S = 400 * 86_400
+"""How long clean runs are kept after the last of their kind, seconds. Hotspare default: a year; software is renewed sooner."""
 
 BATCH = 100
 """Items of one BatchGetItem. Source: DynamoDB API reference, BatchGetItem."""
@@ -93,6 +97,16 @@ class DynamoMemory:
         self._save(schema.GPU, record.serial, saved.version, saved.model_dump_json())
         return saved
 
+    def bandwidths(self, keys: Sequence[str] | None = None) -> list[BandwidthRecord]:
+        items = self._list(schema.BANDWIDTH) if keys is None else self._several(schema.BANDWIDTH, keys)
+        return sorted((_record(BandwidthRecord, item) for item in items), key=lambda record: record.key)
+
+    def save_bandwidth(self, record: BandwidthRecord) -> BandwidthRecord:
+        saved = record.model_copy(update={"version": record.version + 1})
+        kept = {schema.EXPIRES_AT: {"N": str(int(self._now()) + KEPT_BANDWIDTH_S)}}
+        self._save(schema.BANDWIDTH, record.key, saved.version, saved.model_dump_json(), kept)
+        return saved
+
     def save_incident(self, closed: ClosedIncident) -> None:
         kept = fitting(closed)
         key = _key(schema.INCIDENT, closed.instance_id, f"{closed.incident}#{closed.run_id}")
@@ -126,7 +140,7 @@ class DynamoMemory:
         document = Freezes(freezes=freezes).model_dump_json()
         self._put({**_key(schema.FREEZES, cluster), schema.DOCUMENT: {"S": document}}, f"remember the freezes of {cluster}")
 
-    def _save(self, kind: str, name: str, version: int, document: str) -> None:
+    def _save(self, kind: str, name: str, version: int, document: str, more: Item | None = None) -> None:
         """Write a record in place of the version before it, the first where there is none."""
         at = datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="microseconds")
         item = {
@@ -134,6 +148,7 @@ class DynamoMemory:
             **_listed(kind, at),
             schema.VERSION: {"N": str(version)},
             schema.DOCUMENT: {"S": document},
+            **(more or {}),
         }
         first = version == 1
         condition = f"attribute_not_exists({schema.PARTITION})" if first else f"{schema.VERSION} = :before"

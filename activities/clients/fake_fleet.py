@@ -44,6 +44,7 @@ from activities.jobs.activities import JobActivities
 from activities.karpenter import KarpenterHealers
 from activities.kubernetes import KubernetesApi
 from activities.kubernetes_healers import NodeObjects
+from activities.learned_bandwidth import BandwidthActivities, LearnedFloors
 from activities.node import NodeActivities
 from activities.node_access import DetachedRun, NodeAccess
 from activities.notify import NotifyActivities, Page
@@ -61,6 +62,7 @@ from activities.settings import (
     EvidenceSettings,
     HealerSettings,
     JobSettings,
+    LearnedSettings,
     ParitySettings,
     ProvisionSettings,
     StoreSettings,
@@ -250,8 +252,9 @@ class FakeFleet:
             ParityActivities(parity, self.inventory, self.memory),
             QuarantineActivities(marks),
             JobActivities(self.job, self.inventory, marks, jobs, self.clock),
-            BurnInActivities(self, gate, BurnInSettings(), self.clock),
+            BurnInActivities(self, gate, BurnInSettings(), self.clock, LearnedFloors(self.memory, LearnedSettings())),
             HostMemoryActivities(self.memory),
+            BandwidthActivities(self.memory),
             NotifyActivities(self),
             InventoryActivities(self.inventory, lambda nodes: records_of(self.memory, nodes)),
             SpareActivities(self.memory),

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 
+from activities.bandwidth_records import BandwidthRecord
 from activities.clients.fake_points import Points
 from activities.errors import PreconditionFailed
 from activities.gpu_records import GpuRecord
@@ -21,6 +22,7 @@ class FakeMemory:
         self._intents: dict[str, float] = {}
         self._records: dict[str, HostRecord] = {}
         self._gpus: dict[str, GpuRecord] = {}
+        self._bandwidths: dict[str, BandwidthRecord] = {}
         self._incidents: dict[tuple[str, str], ClosedIncident] = {}
         self._configurations: dict[str, SeenConfiguration] = {}
         self._freezes: dict[str, list[Freeze]] = {}
@@ -51,6 +53,12 @@ class FakeMemory:
 
     def save_gpu(self, record: GpuRecord) -> GpuRecord:
         return self._points.carry_out("memory.save_gpu", record.serial, lambda: self._save_gpu(record))
+
+    def bandwidths(self, keys: Sequence[str] | None = None) -> list[BandwidthRecord]:
+        return self._points.carry_out("memory.bandwidths", "", lambda: self._some_bandwidths(keys))
+
+    def save_bandwidth(self, record: BandwidthRecord) -> BandwidthRecord:
+        return self._points.carry_out("memory.save_bandwidth", "", lambda: self._save_bandwidth(record))
 
     def save_incident(self, closed: ClosedIncident) -> None:
         self._points.carry_out("memory.incident", closed.instance_id, lambda: self._save_incident(closed))
@@ -105,6 +113,18 @@ class FakeMemory:
             if record.version != (stored.version if stored else 0):
                 raise PreconditionFailed(f"host memory: {record.serial} was changed by somebody else")
             saved = self._gpus[record.serial] = record.model_copy(update={"version": record.version + 1})
+            return saved
+
+    def _some_bandwidths(self, keys: Sequence[str] | None) -> list[BandwidthRecord]:
+        with self._lock:
+            return [self._bandwidths[one] for one in sorted(self._bandwidths) if keys is None or one in keys]
+
+    def _save_bandwidth(self, record: BandwidthRecord) -> BandwidthRecord:
+        with self._lock:
+            stored = self._bandwidths.get(record.key)
+            if record.version != (stored.version if stored else 0):
+                raise PreconditionFailed(f"host memory: {record.key} was changed by somebody else")
+            saved = self._bandwidths[record.key] = record.model_copy(update={"version": record.version + 1})
             return saved
 
     def _save(self, record: HostRecord) -> HostRecord:

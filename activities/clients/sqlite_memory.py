@@ -13,6 +13,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import Literal
 
+from activities.bandwidth_records import BandwidthRecord
 from activities.errors import PreconditionFailed, ProviderBusy
 from activities.gpu_records import GpuRecord
 from activities.host_memory import ClosedIncident, Freeze, Freezes, HostRecord, SeenConfiguration
@@ -23,9 +24,13 @@ BUSY_S = 10.0
 KEPT_INTENT_DAYS = 30
 """Days that the token of an effect is kept. Hotspare default: longer than any incident waits for a person."""
 
+KEPT_BANDWIDTH_DAYS = 400
+"""Days that clean runs are kept after the last of their kind. Hotspare default: a year; software is renewed sooner."""
+
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS hosts (instance_id TEXT PRIMARY KEY, version INTEGER NOT NULL, record TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS gpus (serial TEXT PRIMARY KEY, version INTEGER NOT NULL, record TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS bandwidths (key TEXT PRIMARY KEY, version INTEGER NOT NULL, record TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS incidents (
     incident TEXT NOT NULL, run_id TEXT NOT NULL, instance_id TEXT NOT NULL, closed_at TEXT NOT NULL, closed TEXT NOT NULL,
     PRIMARY KEY (incident, run_id)
@@ -87,9 +92,24 @@ class SqliteMemory:
         self._put("gpus", record.serial, saved.version, saved.model_dump_json())
         return saved
 
-    def _put(self, table: Literal["hosts", "gpus"], key: str, version: int, text: str) -> None:
+    def bandwidths(self, keys: Sequence[str] | None = None) -> list[BandwidthRecord]:
+        wanted = None if keys is None else json.dumps(list(keys))
+        sql = "SELECT version, record FROM bandwidths WHERE ?1 IS NULL OR key IN (SELECT value FROM json_each(?1)) ORDER BY key"
+        with self._open() as database:
+            rows = database.execute(sql, (wanted,)).fetchall()
+        return [BandwidthRecord.model_validate_json(text).model_copy(update={"version": version}) for version, text in rows]
+
+    def save_bandwidth(self, record: BandwidthRecord) -> BandwidthRecord:
+        saved = record.model_copy(update={"version": record.version + 1})
+        self._put("bandwidths", record.key, saved.version, saved.model_dump_json())
+        old = "DELETE FROM bandwidths WHERE julianday(json_extract(record, '$.runs[#-1].at')) < julianday('now', ?)"
+        with self._open() as database:
+            database.execute(old, (f"-{KEPT_BANDWIDTH_DAYS} days",))
+        return saved
+
+    def _put(self, table: Literal["hosts", "gpus", "bandwidths"], key: str, version: int, text: str) -> None:
         """Write a record in place of the version before it, the first where there is none."""
-        known_by = {"hosts": "instance_id", "gpus": "serial"}[table]
+        known_by = {"hosts": "instance_id", "gpus": "serial", "bandwidths": "key"}[table]
         if version == 1:
             sql = f"INSERT OR IGNORE INTO {table} VALUES (?1, ?2, ?3)"
         else:

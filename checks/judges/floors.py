@@ -34,11 +34,6 @@ Keys: "p5.48xlarge/2" for all-reduce over two nodes, "p5.48xlarge/2@1G" for mess
 """
 
 
-def learned_floor(median: float, runs: int) -> Floor:
-    """Return the floor that follows from the median of clean runs of the same machines, size and software version."""
-    return Floor(round(median * FAIL_SHARE, 2), round(median * WARN_SHARE, 2), f"learned: {median:g} median of {runs} clean runs")
-
-
 def own_floor(own: OwnFloors, key: str) -> Floor:
     """Return the floor that is set under a key."""
     value = own[key]

@@ -9,6 +9,7 @@ from typing import Any, Optional
 from checks.model import Verdict
 
 HEALTHY = "healthy"
+MEASURED = "measured"
 DATA_CORRUPTION = "data_corruption"
 LOW_BANDWIDTH = "low_bandwidth"
 WRONG_TRANSPORT = "wrong_transport"
@@ -23,6 +24,7 @@ UNREADABLE = "unreadable"
 CAUSES = frozenset(
     {
         HEALTHY,
+        MEASURED,
         DATA_CORRUPTION,
         LOW_BANDWIDTH,
         WRONG_TRANSPORT,
@@ -53,7 +55,8 @@ class Judgement:
     `cause` is one of `CAUSES`. `measured` and `floor` are in `unit`; `floor_source` says where the floor is from. `wrong` counts
     wrong results, None where results were not validated. `culprits` names what the output itself blames ("GPU 3",
     "GPU 1 -> GPU 3", "peer 192.0.2.12", "host node-3", "device mlx5_3"); `next` is what to do; `evidence` says it in words and
-    `line` is the line of the output that decided, empty where it was the absence of one.
+    `line` is the line of the output that decided, empty where it was the absence of one. `drift` says how far a run is from what
+    clean ones gave.
     """
 
     verdict: Verdict
@@ -67,6 +70,7 @@ class Judgement:
     next: str = ""
     evidence: str = ""
     line: str = ""
+    drift: str = ""
 
     @property
     def busbw_gbs(self) -> Optional[float]:

@@ -6,10 +6,11 @@ import math
 import re
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from checks.judges.nccl_rows import DamagedRow, Row, read_rows
+from checks.judges.nccl_software import Software, software_of
 from checks.judges.text import CutJson, json_documents, plain_lines
 
 
@@ -37,6 +38,7 @@ class NcclOutput:
     collective: str = ""
     damaged: tuple[DamagedRow, ...] = ()
     headed: bool = True
+    software: Software = field(default_factory=Software)
 
     @property
     def largest(self) -> Optional[Row]:
@@ -120,6 +122,7 @@ def _read_text(lines: Sequence[str]) -> NcclOutput:
         collective=_collective(programs[0] if programs else "", [row.operation for row in rows]),
         damaged=damaged,
         headed=any(map(_HEADER.match, lines)),
+        software=software_of(lines),
     )
 
 
@@ -149,6 +152,7 @@ def _read_json(document: dict[str, Any]) -> NcclOutput:
             complete=_is(bounds.get("okay"), True) and bool(document.get("end_time")) and not document.get("errors"),
             lines=tuple(line for error in document.get("errors") or [] for line in str(error).split("\n") if line.strip()),
             collective=_collective(program, [row.operation for row in rows]),
+            software=software_of((), int(document.get("nccl_version") or 0)),
         )
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise NotReadable(f"no nccl-tests JSON: {type(error).__name__} {error}") from error

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, replace
 from typing import Optional
 
 from checks.catalog import expected_gpus
 from checks.judges import judgement as causes
 from checks.judges.floors import Floor, OwnFloors, contradiction, family_of, find_floor
 from checks.judges.judgement import Judgement, unknown, unreadable, worst
+from checks.judges.learned import Learned, LearnedBy, with_learned
 from checks.judges.nccl_output import NcclOutput, NotReadable, read
 from checks.judges.nccl_rows import Row
 from checks.judges.nccl_unfinished import judge_not_finished, judge_not_started
@@ -44,23 +46,34 @@ def judge(
     nodes: Optional[int] = None,
     exit_status: Optional[int] = None,
     floors: Optional[OwnFloors] = None,
+    learned: Optional[LearnedBy] = None,
+    one_rail: bool = False,
 ) -> Judgement:
     """Judge a run's output; the worst of them where it has several.
 
     `nodes` is how many nodes took part (None: as many hosts as the output names), `exit_status` that of the launcher (None: not
-    known), `floors` own floors as "type/nodes" = GB/s. Never OK unless a footer was printed and the bandwidth met a known floor,
-    or a single rank ran, whose bus bandwidth is zero by definition.
+    known), `floors` own floors as "type/nodes" = GB/s, `learned` what clean runs gave. Never OK unless a footer was printed and
+    the bandwidth met a known floor, or a single rank ran, whose bus bandwidth is zero by definition. Over `one_rail` a node has one
+    rank and there is no floor: it is measured, to be compared with runs over the other rails.
     """
     try:
         outputs = read(text)
     except NotReadable as error:
         return unreadable("the test", str(error))
-    judged = [_judge_run(output, instance_type, nodes, exit_status, floors or {}) for output in outputs]
+    rules = _Rules(floors or {}, learned, one_rail)
+    judged = [_judge_run(output, instance_type, nodes, exit_status, rules) for output in outputs]
     return worst([(f"run {number}", one) for number, one in enumerate(judged, 1)])
 
 
+@dataclass(frozen=True)
+class _Rules:
+    floors: OwnFloors
+    learned: Optional[LearnedBy]
+    one_rail: bool
+
+
 def _judge_run(
-    output: NcclOutput, instance_type: str, nodes: Optional[int], exit_status: Optional[int], floors: OwnFloors
+    output: NcclOutput, instance_type: str, nodes: Optional[int], exit_status: Optional[int], rules: _Rules
 ) -> Judgement:
     corruption = _corruption(output)
     if corruption:
@@ -69,7 +82,7 @@ def _judge_run(
         return judge_not_started(output, exit_status)
     if not output.complete:
         return judge_not_finished(output, exit_status)
-    return _finished(output, instance_type, nodes or max(1, len(output.hosts)), exit_status, floors)
+    return _finished(output, instance_type, nodes or max(1, len(output.hosts)), exit_status, rules)
 
 
 def _corruption(output: NcclOutput) -> Optional[Judgement]:
@@ -88,7 +101,7 @@ def _corruption(output: NcclOutput) -> Optional[Judgement]:
     )
 
 
-def _finished(output: NcclOutput, instance_type: str, nodes: int, exit_status: Optional[int], floors: OwnFloors) -> Judgement:
+def _finished(output: NcclOutput, instance_type: str, nodes: int, exit_status: Optional[int], rules: _Rules) -> Judgement:
     row = output.largest
     torn = [one for one in output.damaged if row is None or one.size_bytes >= row.size_bytes]
     if row is None or torn:
@@ -98,7 +111,7 @@ def _finished(output: NcclOutput, instance_type: str, nodes: int, exit_status: O
     other = contradiction(instance_type, output.gpu_name)
     if other:
         return unknown(causes.CONFIGURATION, other, "say the true instance type", line=row.line)
-    absent = _absent(output, instance_type, nodes)
+    absent = _absent(output, "" if rules.one_rail else instance_type, nodes)
     if absent:
         return unknown(causes.COULD_NOT_RUN, absent, "check that the tool is built with MPI and that every host takes part")
     if exit_status not in (None, 0) and not output.minimum_failed:
@@ -113,10 +126,21 @@ def _finished(output: NcclOutput, instance_type: str, nodes: int, exit_status: O
         evidence = "one rank: bus bandwidth is 0 by definition"
         return Judgement(Verdict.OK, causes.HEALTHY, row.busbw_gbs, wrong=output.wrong, evidence=evidence, line=row.line)
     family = family_of(instance_type, output.gpu_name)
-    floor = None
-    if output.collective in ("", "all_reduce"):
-        floor = find_floor(floors, instance_type, family, nodes, output.ranks, row.size_bytes)
-    return _against_floor(output, row, floor, instance_type or family, nodes)
+    floor, known = None, None
+    if output.collective in ("", "all_reduce") and not rules.one_rail:
+        known = rules.learned(output.software, output.ranks, row.size_bytes) if rules.learned else None
+        floor = with_learned(find_floor(rules.floors, instance_type, family, nodes, output.ranks, row.size_bytes), known)
+    judged = _against_floor(output, row, floor, instance_type or family, nodes)
+    if rules.one_rail and judged.cause == causes.CONFIGURATION:
+        return replace(judged, cause=causes.MEASURED, next="compare it with the runs over the other rails")
+    return _with_drift(judged, row, known)
+
+
+def _with_drift(judged: Judgement, row: Row, known: Optional[Learned]) -> Judgement:
+    if known is None:
+        return judged
+    drift = known.drift(row.busbw_gbs)
+    return replace(judged, drift=drift, evidence=f"{judged.evidence}; {drift}")
 
 
 def _absent(output: NcclOutput, instance_type: str, nodes: int) -> str:

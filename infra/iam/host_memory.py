@@ -36,6 +36,7 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "differences_told": (PUT,),
         "close_host_incident": LOOK,
         "note_spare_test": (GET, PUT),
+        "note_clean_runs": (BATCH, PUT),
         "load_freezes": (GET,),
         "save_freezes": (PUT,),
         "reboot_node": EFFECT,
@@ -48,6 +49,7 @@ PERMISSIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "ssh": {
         "examine": LOOK,
         "deep_test": LOOK,
+        "group_test": (BATCH,),
         "reset_gpu": (GET, PUT),
         "collect_evidence": (GET,),
         "find_traces": (GET,),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from activities.clients.sqlite_memory import SqliteMemory
+from activities.bandwidth_records import KEPT_RUNS, BandwidthRecord, CleanRun, with_runs
+from activities.clients.sqlite_memory import KEPT_BANDWIDTH_DAYS, SqliteMemory
 from activities.errors import PreconditionFailed, ProviderBusy
 from activities.host_memory import (
     ClosedIncident,
@@ -24,6 +26,7 @@ from activities.host_memory import (
     SaveFreezes,
     SeenConfiguration,
     remember_attempt,
+    remember_bandwidth,
 )
 from checks.model import Action
 
@@ -93,6 +96,37 @@ def test_records_come_by_their_names_and_each_once(memory: HostMemory) -> None:
         memory.save(memory.save(HostRecord(instance_id=instance_id)))
     assert [record.instance_id for record in memory.records()] == ["i-1", "i-2"]
     assert [record.version for record in memory.records()] == [2, 2]
+
+
+def test_clean_runs_are_kept_by_kind_each_once_and_the_newest_alone(memory: HostMemory) -> None:
+    today = datetime.now(UTC)
+    runs = [
+        CleanRun(run_id=f"r{number}", at=today + timedelta(seconds=number), busbw_gbs=470.0) for number in range(KEPT_RUNS + 6)
+    ]
+    assert memory.bandwidths(["lab p5.48xlarge x4"]) == []
+    for part in (runs[:40], runs[:40], runs[40:]):
+        record = remember_bandwidth(memory, "lab p5.48xlarge x4", partial(with_runs, new=part))
+    remember_bandwidth(memory, "lab p5.48xlarge x2", lambda record: with_runs(record, runs[:1]))
+    assert memory.bandwidths(["lab p5.48xlarge x4", "unknown"]) == [record]
+    assert (record.seen, record.runs) == (KEPT_RUNS + 6, runs[6:])
+    assert [one.key for one in memory.bandwidths()] == ["lab p5.48xlarge x2", "lab p5.48xlarge x4"]
+
+
+def test_clean_runs_are_stored_if_nobody_was_quicker(memory: HostMemory) -> None:
+    run = CleanRun(run_id="r1", at=datetime.now(UTC), busbw_gbs=470.0)
+    saved = memory.save_bandwidth(BandwidthRecord(key="k", runs=[run], seen=1))
+    assert saved.version == 1
+    with pytest.raises(PreconditionFailed):
+        memory.save_bandwidth(BandwidthRecord(key="k", seen=9))
+    assert memory.bandwidths(["k"]) == [saved]
+
+
+def test_clean_runs_of_software_that_nobody_uses_any_more_are_forgotten(tmp_path: Path) -> None:
+    memory = SqliteMemory(tmp_path / "memory.sqlite3")
+    for key, days in (("old", KEPT_BANDWIDTH_DAYS + 1), ("new", 1)):
+        at = datetime.now(UTC) - timedelta(days=days)
+        memory.save_bandwidth(BandwidthRecord(key=key, runs=[CleanRun(run_id="r", at=at, busbw_gbs=1.0)], seen=1))
+    assert [one.key for one in memory.bandwidths()] == ["new"]
 
 
 def test_freezes_are_kept_by_cluster(memory: HostMemory) -> None:

@@ -13,6 +13,7 @@ from botocore.config import Config
 from temporalio.exceptions import ApplicationError
 
 from activities import names
+from activities.burn_in import GroupTest
 from activities.capacity import StartNode
 from activities.clients.dynamo_client import dynamo_client
 from activities.clients.dynamo_memory import DynamoMemory
@@ -31,6 +32,7 @@ from activities.host_memory import (
 )
 from activities.host_records import SpareTest
 from activities.inventory import ListNodes, ResolveNode
+from activities.learned_bandwidth import CleanGroupRun, NoteCleanRuns
 from activities.memory_table import create
 from activities.node import DeepTest, Examine, Gpu, ResetGpu
 from activities.node_messages import CollectEvidence
@@ -164,6 +166,19 @@ def deep_test(rig: Rig) -> None:
     assert result.verdict is Verdict.OK, result
 
 
+def group_test(rig: Rig) -> None:
+    rig.fleet.job.hold("train", "burn-in")
+    nodes = [rig.fleet.node("node-1"), rig.fleet.node("node-2")]
+    result = rig.run("group_test", GroupTest(cluster="lab", run_id="burn/1", nodes=nodes))
+    if not result.kind:
+        raise AccessRefused("what clean runs gave could not be read")
+
+
+def note_clean_runs(rig: Rig) -> None:
+    runs = [CleanGroupRun(key="lab p5.48xlarge x2", run_id="burn/1", busbw_gbs=470.0)]
+    rig.run("note_clean_runs", NoteCleanRuns(runs=runs, at=datetime.now(UTC)))
+
+
 def collect(rig: Rig) -> None:
     ask = CollectEvidence(node=rig.fleet.node("node-1"), incident=INCIDENT, token="t/evidence", no_nvml=False)
     rig.run("collect_evidence", ask)
@@ -198,6 +213,7 @@ def read_ledger(rig: Rig) -> None:
     rig.memory.gpus()
     rig.memory.gpus(["1653"])
     rig.memory.recall("i-1")
+    rig.memory.bandwidths()
     rig.memory.note_intent("doctor", "look")
     rig.memory.withdraw_intent("doctor")
 
@@ -211,6 +227,7 @@ CASES: dict[str, Callable[[Rig], Any]] = {
     "note_spare_test": lambda rig: rig.run(
         "note_spare_test", NoteSpareTest(instance_id="i-1", test=SpareTest(at=datetime.now(UTC), verdict=Verdict.OK))
     ),
+    "note_clean_runs": note_clean_runs,
     "load_freezes": lambda rig: rig.run("load_freezes", LoadFreezes(cluster="lab")),
     "save_freezes": lambda rig: rig.run("save_freezes", SaveFreezes(cluster="lab")),
     "reboot_node": lambda rig: effect_seen_again(rig, "reboot_node", rig.disrupt("t/reboot"), "reboot"),
@@ -221,6 +238,7 @@ CASES: dict[str, Callable[[Rig], Any]] = {
     "tag_node": tag,
     "examine": examine,
     "deep_test": deep_test,
+    "group_test": group_test,
     "reset_gpu": reset,
     "collect_evidence": collect,
     "find_traces": traces,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from checks.judges.floors import learned_floor
+from checks.judges.floors import Floor
 from checks.judges.nccl_tests import judge
 from checks.model import Verdict
 from tests.checks.judging import text_of
@@ -168,11 +168,11 @@ def test_output_of_another_gpu_than_the_type_has_is_not_judged() -> None:
     assert "p4d.24xlarge has A100" in judgement.evidence
 
 
-def test_learned_medians_come_before_shipped_floors_for_their_message_size() -> None:
-    learned: dict[str, Any] = {"p5.48xlarge/2@16G": learned_floor(486.0, 14), "p5.48xlarge/2@1G": learned_floor(440.0, 14)}
-    assert (judge(PAIR, "p5.48xlarge", 2, 0, learned).floor, judge(PAIR, "p5.48xlarge", 2, 0, learned).verdict) == (437.4, OK)
+def test_own_floors_come_before_shipped_ones_for_their_message_size() -> None:
+    own: dict[str, Any] = {"p5.48xlarge/2@16G": Floor(437.4, 461.7, "ours"), "p5.48xlarge/2@1G": Floor(396.0, 418.0, "ours")}
+    assert (judge(PAIR, "p5.48xlarge", 2, 0, own).floor, judge(PAIR, "p5.48xlarge", 2, 0, own).verdict) == (437.4, OK)
     small = "\n".join(line for line in PAIR.splitlines() if not line.lstrip().startswith(("4294", "8589", "1717")))
-    assert judge(small, "p5.48xlarge", 2, 0, learned).floor == 396.0
+    assert judge(small, "p5.48xlarge", 2, 0, own).floor == 396.0
     assert judge(PAIR, "p5.48xlarge", 2, 0, {"H100/2": 480.0}).verdict is CRITICAL
 
 
