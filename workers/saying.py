@@ -1,4 +1,4 @@
-"""How a person's word reaches an incident or the keeper of the cluster: an update, which answers; said twice it counts once."""
+"""How a person's word reaches an incident or Cluster: an update, which answers; said twice it counts once."""
 
 from __future__ import annotations
 

@@ -23,9 +23,12 @@ class NameSettings(Section):
 
 
 class TemporalSettings(Section):
-    """Links into the Temporal UI. Address, namespace and keys come from TEMPORAL_* variables or `temporal.toml` alone."""
+    """What the connection does not tell. Address, namespace and keys come from TEMPORAL_* variables or `temporal.toml` alone."""
 
     ui_url: str = Field("", description="Address of the Temporal UI, for links in pages and answers; empty: no links")
+    database_host: str = Field(
+        "", description="Host of Temporal's database: `hotspare doctor` says when that is a node that may be restarted"
+    )
 
 
 class CodecSettings(Section):
@@ -154,6 +157,11 @@ class IntakeSettings(Section):
 
     host: str = Field("127.0.0.1", description="Address to listen on")
     port: int = Field(9099, ge=0, le=65535, description="Port to listen on; 0: a free one, which is printed")
+    url: str = Field(
+        "",
+        description="Address under which senders reach the intake, such as https://hotspare-intake.hotspare:9099: there "
+        "`hotspare doctor` tries the way of an alert; empty: host and port",
+    )
     tls_cert: Path | None = Field(
         None,
         description="PEM file of the certificate and what signed it: HTTPS; a renewed one is read again. Empty: HTTP",

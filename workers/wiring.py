@@ -53,6 +53,7 @@ from activities.probing import ChecksArchive, Probe
 from activities.provisioning import ProvisioningActivities
 from activities.quarantine import HeadFileMarks, LauncherMarks, QuarantineActivities, QuarantineMarks
 from activities.reconcile import ReconcileActivities
+from activities.permissions import Permissions, QueueLook
 from activities.spare_records import SpareActivities, records_of
 from activities.spare_work import CommandSpareWork, SpareWorkActivities
 from activities.stood_back import StoodBack
@@ -184,6 +185,18 @@ class Wiring:
     def notifier(self) -> Notifier:
         """Where pages go."""
         from activities.clients.webhook_notifier import WebhookNotifier
+    def queue_look(self, url: str) -> QueueLook:
+        """That queue seen from outside, as `doctor` looks at it."""
+        from activities.clients.permissions_boto3 import QueueLookBoto3
+
+        return QueueLookBoto3(self._settings.aws, url, credentials_of(self._settings, self._role))
+
+    def permissions(self, credentials: str) -> Permissions:
+        """What an entry of aws.roles may do, or the process itself where that is empty."""
+        from activities.clients.permissions_boto3 import PermissionsBoto3
+
+        return PermissionsBoto3(self._settings.aws, credentials)
+
 
         return WebhookNotifier(self._settings.notify)
 

@@ -172,6 +172,8 @@ class Ec2Endpoint:
         hold = self._holds.take(call)
         if hold is not None and not hold.stop_thread_here():
             return error(503, "Unavailable", "the lab dropped a held call")
+        if call.parameters.get("DryRun") == "true":
+            return error(412, "DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
         if call.operation == "GetConsoleOutput" and call.instance_ids:
             return console_output(call.instance_ids[0], self._events.console_of(call.instance_ids[0]))
         if call.operation == "DescribeInstanceStatus":

@@ -21,12 +21,13 @@ from activities import names
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_kubernetes import FakeKubernetes
 from activities.clients.fake_machine import Cure, FakeFault
+from activities.clients.fake_permissions import FakePermissions
 from activities.clients.temporal_gateway import TemporalGateway
 from activities.errors import AccessRefused
 from activities.nvsentinel import REBOOT_NODE
 from tests.workers.conftest import dev_server
 from tests.workflows.healing import Healing
-from workers.cli import burn_in, common, doctor, health, init, looking
+from workers.cli import burn_in, common, doctor, init, looking
 from workers.cli.app import app, exit_status
 from workers.settings import Settings, load_settings
 from workflows.decisions.settings import Mode, PolicySettings
@@ -37,7 +38,8 @@ class FleetWiring:
 
     def __init__(self, fleet: FakeFleet, settings: Settings, client: Client | None = None) -> None:
         self.inventory, self.memory, self.access_to = fleet.inventory, fleet.memory, fleet.access_to
-        self.healers, self.ec2 = fleet.healers, fleet.ec2
+        self.healers, self.ec2, self.kubernetes = fleet.healers, fleet.ec2, fleet.kubernetes
+        self.permissions = lambda credentials: FakePermissions()
         self.gateway = cast(TemporalGateway, TemporalGateway(client) if client else None)
         methods = fleet.activities(self.gateway, settings.file.parent)
         self.node_activities = next(one.__self__ for one in methods if inspect.ismethod(one) and one.__name__ == "examine")
@@ -80,11 +82,10 @@ class Shell:
 async def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shell]:
     """Four nodes and a spare in mode approve, under a running worker."""
     config = tmp_path / "hotspare.toml"
-    config.write_text('[cluster]\nname = "lab"\n[policy]\nmode = "approve"\n[temporal]\nui_url = "http://ui.example/"\n')
+    config.write_text('[cluster]\nname = "lab"\n[policy]\nmode = "approve"\n[temporal]\nui_url = "http://ui.example/"\n[intake]\nport = 0\n')
     async with dev_server() as env:
         fleet = FakeFleet()
         healing = Healing(fleet, env.client, tmp_path, env, PolicySettings(mode=Mode.APPROVE))
-        monkeypatch.setattr(health, "aws_identity", lambda settings, role: "arn:aws:sts::123456789012:user/test")
         for module in (common, doctor, init):
             monkeypatch.setattr(module, "Wiring", partial(FleetWiring, fleet))
         monkeypatch.setenv("HOTSPARE_CONFIG", str(config))
@@ -214,7 +215,7 @@ async def test_init_twice_writes_once_prepares_everything_and_shows_the_nodes(sh
     assert config.read_text() == written
     assert first["verdict"] == again["verdict"] == "OK"
     parts = {line["part"]: line["text"] for line in again["lines"]}
-    assert parts["keeper"] == "cluster/lab runs"
+    assert parts["Cluster"] == "cluster/lab runs"
     assert parts["sweep"] == "scheduled before, now every 300 s"
     assert "registered and proven" in parts["search attributes"]
     assert parts["inventory"] == "5 nodes, of which 1 spares"
@@ -227,7 +228,12 @@ async def test_doctor_finds_a_healthy_cluster_well_apart_from_what_is_not_set_up
     status, out, _ = await shell.type("doctor", "--json")
     lines = {line["part"]: line for line in json.loads(out)["lines"]}
     assert status == 1
-    assert {part for part, line in lines.items() if line["verdict"] != "OK"} == {"pages", "job"}
+    assert {part for part, line in lines.items() if line["verdict"] != "OK"} == {
+        "pages",
+        "job",
+        "AWS events",
+        "alerts",
+    }
     assert all(line["do"] for line in lines.values() if line["verdict"] != "OK")
     assert {f"node node-{n}" for n in (1, 2, 3, 4)} <= lines.keys()
 

@@ -26,7 +26,7 @@ async def test_a_store_that_works_is_told_with_its_hosts_and_bans() -> None:
     for serial in ("1650", "1651"):
         mark_gpu(memory, serial, bad=True, by="ann", why="burnt")
     mark_gpu(memory, "1651", bad=False, by="ben", why="another board")
-    line = await check_store(Wired(memory))  # type: ignore[arg-type]
+    (line,) = await check_store(Wired(memory))  # type: ignore[arg-type]
     assert (line.verdict, line.text) == (Verdict.OK, "1 host remembered, 1 GPU banned; it can be written")
 
 
@@ -40,6 +40,6 @@ async def test_what_doctor_writes_is_gone_again() -> None:
 async def test_a_store_that_cannot_be_written_is_critical_and_says_where_to_mend(error: HotspareError) -> None:
     points = Points()
     points.fail_next("memory.intent", error)
-    line = await check_store(Wired(FakeMemory(points)))  # type: ignore[arg-type]
+    (line,) = await check_store(Wired(FakeMemory(points)))  # type: ignore[arg-type]
     assert (line.verdict, line.text) == (Verdict.CRITICAL, str(error))
     assert "docs/ledger.md" in line.do

@@ -95,7 +95,7 @@ async def test_one_process_hears_of_faults_by_log_and_by_alert_and_ends_well_whe
         doctor = await hotspare("doctor", "--json")
         seen, _ = await doctor.communicate()
         verdicts = {line["part"]: line["verdict"] for line in json.loads(seen)["lines"]}
-        assert {verdicts[part] for part in ("Temporal", "workers", "AWS", "keeper", "node node-1", "node node-2")} == {"OK"}
+        assert {verdicts[part] for part in ("Temporal", "workers", "AWS", "Cluster", "node node-1", "node node-2")} == {"OK"}
         process.send_signal(signal.SIGTERM)
         _, log = await process.communicate()
         assert process.returncode == 0, log.decode()[-3000:]

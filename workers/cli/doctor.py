@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 from temporalio.client import Client
 
 from activities.errors import BadInput
+from activities.inventory import Node
 from checks.model import Verdict
-from workers.cli.common import Answer, ConfigOption, JsonOption, answering, run_async
-from workers.cli.health import Line, check_aws, check_inventory, check_settings, check_spool, check_store, overall
+from workers.cli.common import ConfigOption, JsonOption, answering, run_async
+from workers.cli.health import Line, check_inventory, check_settings, check_spool, check_store, overall
+from workers.cli.health_alerts import check_alerts, check_events
+from workers.cli.health_aws import check_aws
+from workers.cli.health_job import check_job
+from workers.cli.health_kubernetes import check_kubernetes
 from workers.cli.health_nodes import check_head, check_nodes
+from workers.cli.health_owners import check_owners
+from workers.cli.health_places import check_places
+from workers.cli.health_shown import STYLES, tell
 from workers.cli.health_slurm import check_slurm
 from workers.cli.health_spares import check_pool
 from workers.cli.health_temporal import check_temporal
@@ -26,7 +33,7 @@ from workers.settings import Settings, load_settings
 from workers.wiring import Wiring
 from workflows.decisions.settings import PolicySettings
 
-STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.CRITICAL: "bold red", Verdict.UNKNOWN: "red"}
+__all__ = ["STYLES", "add_to", "doctor"]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -38,50 +45,64 @@ def doctor(
     config: ConfigOption = None,
     as_json: JsonOption = False,
     all_healers: Annotated[bool, typer.Option("--all", help="Compare with every healer known, not only those found.")] = False,
+    no_test_event: Annotated[
+        bool, typer.Option("--no-test-event", help="Send no test event through intake and event queue.")
+    ] = False,
 ) -> None:
-    """Check Temporal, AWS, SSH and every node, and who else repairs them. Exit status: 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN."""
+    """Check Temporal, AWS, access, alerts and every node, and who else repairs them.
+
+    Exit status: 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN. Nothing is changed but for a test event, which is observed and forgotten.
+    """
     with answering(as_json) as answer:
-        lines, policy, found = run_async(examine(config))
+        lines, policy, found = run_async(examine(config, test_event=not no_test_event))
         verdict = overall(lines)
         healers = list(SWITCHES) if all_healers else found
         compared = compare(policy, healers)
         told = {"lines": [asdict(line) for line in lines], "healers": [asdict(one) for one in compared]}
         answer.document({"verdict": verdict, **told})
-        _tell(answer, lines, verdict)
+        tell(answer, lines, verdict)
         for healer in healers:
             answer.say(table_of(healer, compared))
     raise typer.Exit(verdict.exit_status)
 
 
-async def look(config: Path | None) -> list[Line]:
-    """Look at everything; one broken part does not keep the others from being looked at."""
-    return (await examine(config))[0]
+async def examine(config: Path | None, *, test_event: bool = True) -> tuple[list[Line], PolicySettings, list[str]]:
+    """Look at everything; returns the lines, the policy, and the kinds of other healers that are there.
 
-
-async def examine(config: Path | None) -> tuple[list[Line], PolicySettings, list[str]]:
-    """Look at everything; returns the lines, the policy, and the kinds of other healers that are there."""
+    One broken part does not keep the others from being looked at.
+    """
     settings = load_settings(config)
     client, temporal = await _temporal(settings)
     wiring = Wiring(settings, client)
     try:
         found, nodes = await check_inventory(settings, wiring)
         others, healers = await asyncio.to_thread(check_healers, settings, wiring, nodes)
-        lines = [
-            *check_settings(settings),
-            *temporal,
-            *await check_aws(settings),
-            await check_store(wiring),
-            check_spool(settings),
-            *found,
-            *await check_pool(settings, wiring, nodes),
-            *others,
-            *await check_head(settings, wiring),
-            *await check_slurm(settings, wiring, nodes),
-            *await check_nodes(wiring, nodes),
-        ]
-        return lines, settings.policy, healers
+        known = not any(line.verdict is Verdict.CRITICAL for line in found) or bool(nodes)
+        beside = _beside(settings, wiring, client, nodes, may_try=test_event and known)
+        looked = await asyncio.gather(*beside)
+        lines = [*check_settings(settings), *temporal, *looked[0], check_spool(settings), *found, *check_owners(nodes), *others]
+        return [*lines, *(line for lines in looked[1:] for line in lines)], settings.policy, healers
     finally:
         wiring.close()
+
+
+def _beside(
+    settings: Settings, wiring: Wiring, client: Client | None, nodes: Sequence[Node], *, may_try: bool
+) -> list[Awaitable[list[Line]]]:
+    """The looks that do not need each other, in the order in which they are told."""
+    return [
+        check_aws(settings, wiring, nodes),
+        check_store(wiring),
+        check_pool(settings, wiring, list(nodes)),
+        check_kubernetes(settings, wiring, nodes),
+        check_alerts(settings, client, may_try=may_try),
+        check_events(settings, wiring, client, may_try=may_try),
+        check_places(settings, wiring, client, nodes),
+        check_head(settings, wiring),
+        check_slurm(settings, wiring, nodes),
+        check_job(settings, wiring, nodes),
+        check_nodes(settings, wiring, nodes),
+    ]
 
 
 async def _temporal(settings: Settings) -> tuple[Client | None, list[Line]]:
@@ -91,16 +112,3 @@ async def _temporal(settings: Settings) -> tuple[Client | None, list[Line]]:
     except (TemporalAway, BadInput) as error:
         text, _, how = str(error).partition("; ")
         return None, [Line("Temporal", Verdict.CRITICAL, text, how)]
-
-
-def _tell(answer: Answer, lines: list[Line], verdict: Verdict) -> None:
-    table = Table(box=None, padding=(0, 1), show_header=False)
-    for _ in range(3):
-        table.add_column(overflow="fold")
-    for line in lines:
-        what = Text(line.text)
-        if line.do:
-            what.append(f"\n→ {line.do}", style=STYLES[line.verdict])
-        table.add_row(Text(line.verdict.value, style=STYLES[line.verdict]), Text(line.part), what)
-    answer.say(table)
-    answer.say(Text(f"{verdict.value}", style=STYLES[verdict]))

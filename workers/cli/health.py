@@ -1,4 +1,4 @@
-"""What `doctor` looks at outside Temporal and the nodes: settings, AWS identity, inventory, store; and how a look is told."""
+"""What `doctor` looks at on this machine and in the inventory: settings, held reports, store; and how a look is told."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ from activities.host_memory import HostMemory
 from activities.inventory import Node
 from activities.names import ROLE_HEAD, ROLE_SPARE, TAG_CLUSTER, TAG_ROLE
 from checks.model import Verdict
-from workers.aws_identity import aws_identity
 from workers.cli.replay import many
 from workers.settings import Settings
-from workers.wiring import Wiring, credentials_in_use
+from workers.wiring import Wiring
 from workflows.decisions.settings import Mode
 
 
 @dataclass(frozen=True)
 class Line:
-    """One thing that was looked at. `do` is what a person should do about it, empty when all is well."""
+    """One thing that was looked at. `do` is what a person should do about it, empty when all is well.
+
+    `can_tell` is False where there is nobody to ask: such a line stays UNKNOWN, with the reason, and spoils no verdict.
+    """
 
     part: str
     verdict: Verdict
     text: str
     do: str = ""
+    can_tell: bool = True
 
 
 def overall(lines: list[Line]) -> Verdict:
     """The verdict on all: a certain fault outweighs what could not be told, and that outweighs a warning."""
-    seen = {line.verdict for line in lines}
+    seen = {line.verdict for line in lines if line.can_tell}
     for verdict in (Verdict.CRITICAL, Verdict.UNKNOWN, Verdict.WARN):
         if verdict in seen:
             return verdict
@@ -50,24 +53,14 @@ def check_settings(settings: Settings) -> list[Line]:
         )
     if settings.job.adapter == "none":
         lines.append(
-            Line("job", Verdict.WARN, "no job adapter: nodes are healed, no job is resumed", 'set job.adapter = "command"')
+            Line(
+                "job",
+                Verdict.WARN,
+                "no job adapter: nodes are healed, no job is resumed",
+                'set job.adapter to "command", "kubernetes" or "slurm" (docs/settings.md)',
+            )
         )
     return lines
-
-
-async def check_aws(settings: Settings) -> list[Line]:
-    """Who we are on AWS, with all credentials that are used."""
-    return [await _identity(settings, role) for role in credentials_in_use(settings)]
-
-
-async def _identity(settings: Settings, role: str) -> Line:
-    part = f"AWS as {role}" if role else "AWS"
-    try:
-        return Line(part, Verdict.OK, await asyncio.to_thread(aws_identity, settings.aws, role))
-    except HotspareError as error:
-        return Line(
-            part, Verdict.CRITICAL, str(error), "give the process credentials: an instance role, AWS_PROFILE or AWS_* variables"
-        )
 
 
 async def check_inventory(settings: Settings, wiring: Wiring) -> tuple[list[Line], list[Node]]:
@@ -99,14 +92,14 @@ def check_spool(settings: Settings) -> Line:
     return Line("held reports", Verdict.CRITICAL if full else Verdict.WARN, text, "they are delivered once it answers")
 
 
-async def check_store(wiring: Wiring) -> Line:
+async def check_store(wiring: Wiring) -> list[Line]:
     """Whether host memory can be read and written: without it nothing is decided, and nothing disruptive is done."""
     try:
         hosts, banned = await asyncio.to_thread(_try_store, wiring.memory)
     except HotspareError as error:
-        return Line("host memory", Verdict.CRITICAL, str(error), "mend [store] in the settings; see docs/ledger.md")
+        return [Line("host memory", Verdict.CRITICAL, str(error), "mend [store] in the settings; see docs/ledger.md")]
     bans = f", {many(banned, 'GPU')} banned" if banned else ""
-    return Line("host memory", Verdict.OK, f"{many(hosts, 'host')} remembered{bans}; it can be written")
+    return [Line("host memory", Verdict.OK, f"{many(hosts, 'host')} remembered{bans}; it can be written")]
 
 
 def _try_store(memory: HostMemory) -> tuple[int, int]:

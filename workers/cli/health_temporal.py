@@ -1,10 +1,12 @@
-"""What `doctor` looks at in Temporal: connection, search attributes, workers on every queue, the cluster's keeper, the sweep."""
+"""What `doctor` looks at in Temporal: connection, retention, search attributes, workers on every queue, Cluster, the sweep."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -12,11 +14,15 @@ from activities.names import QUEUE_WORKFLOWS, cluster_id, sweep_schedule_id
 from checks.model import Verdict
 from workers.attributes import missing_attributes
 from workers.cli.health import Line
+from workers.cli.health_open import check_open
 from workers.cli.looking import look_at
 from workers.connection import RPC_TIMEOUT, TemporalAway
 from workers.settings import Settings
 from workers.wedged import find_wedged
 from workers.worker import QUEUES
+
+LEAST_RETENTION = timedelta(days=1)
+"""How long closed workflows should be kept. Hotspare default: what has to last longer is in host memory."""
 
 
 async def check_temporal(settings: Settings, client: Client) -> list[Line]:
@@ -29,9 +35,11 @@ async def check_temporal(settings: Settings, client: Client) -> list[Line]:
     )
     return [
         Line("Temporal", Verdict.OK, f"namespace {client.namespace} at {client.service_client.config.target_host}"),
+        await check_open(client),
+        await _retention(client),
         attributes,
         await _workers(client),
-        await _keeper(settings, client),
+        await _cluster(settings, client),
         await _stuck(settings, client),
         await _sweep(settings, client),
     ]
@@ -55,11 +63,26 @@ async def _workers(client: Client) -> Line:
     return Line("workers", Verdict.OK, "every task queue is served")
 
 
-async def _keeper(settings: Settings, client: Client) -> Line:
+async def _retention(client: Client) -> Line:
+    request = DescribeNamespaceRequest(namespace=client.namespace)
+    try:
+        answer = await client.workflow_service.describe_namespace(request, timeout=RPC_TIMEOUT)
+    except RPCError as error:
+        how = f"look: temporal operator namespace describe {client.namespace}"
+        return Line("retention", Verdict.UNKNOWN, f"the server does not tell: {error.message}", how)
+    kept = answer.config.workflow_execution_retention_ttl.ToTimedelta()
+    text = f"closed workflows are kept for {kept.total_seconds() / 86400:g} days"
+    if kept < LEAST_RETENTION:
+        how = f"temporal operator namespace update --retention {LEAST_RETENTION.days * 3}d {client.namespace}"
+        return Line("retention", Verdict.WARN, f"{text}: incidents are gone before a person has read them", how)
+    return Line("retention", Verdict.OK, text)
+
+
+async def _cluster(settings: Settings, client: Client) -> Line:
     look = await look_at(client, cluster_id(settings.name), with_story=False)
     if look is None or not look.is_open:
-        return Line("keeper", Verdict.CRITICAL, f"{cluster_id(settings.name)} does not run", "start it: hotspare init")
-    return Line("keeper", Verdict.OK, f"{cluster_id(settings.name)} runs")
+        return Line("Cluster", Verdict.CRITICAL, f"{cluster_id(settings.name)} does not run", "start it: hotspare init")
+    return Line("Cluster", Verdict.OK, f"{cluster_id(settings.name)} runs")
 
 
 async def _stuck(settings: Settings, client: Client) -> Line:

@@ -116,7 +116,7 @@ def _token(settings: Settings) -> Line:
 
 
 async def prepare(settings: Settings) -> list[Line]:
-    """Register and prove search attributes, schedule what runs by the clock, start the keeper, look at the nodes. Idempotent."""
+    """Register and prove search attributes, schedule what runs by the clock, start Cluster, look at the nodes. Idempotent."""
     client = await connect(codec=settings.codec)
     wiring = Wiring(settings, client)
     try:
@@ -125,7 +125,7 @@ async def prepare(settings: Settings) -> list[Line]:
         lines.append(Line("sweep", Verdict.OK, await schedule_sweep(client, settings)))
         lines.append(Line("reconcile", Verdict.OK, await schedule_reconcile(client, settings)))
         joined = await wiring.gateway.ensure_cluster(settings.name)
-        lines.append(Line("keeper", Verdict.OK, f"{joined.workflow_id} runs"))
+        lines.append(Line("Cluster", Verdict.OK, f"{joined.workflow_id} runs"))
         found, nodes = await check_inventory(settings, wiring)
         lines += found
         lines += [

@@ -100,7 +100,7 @@ async def open_incidents(client: Client, cluster: str, nodes: list[Node]) -> dic
 
 
 async def overview(client: Client, cluster: str) -> tuple[Overview | None, str]:
-    """Ask the cluster's keeper for its books; without them, why not."""
+    """Ask Cluster for its books; without them, why not."""
     handle = client.get_workflow_handle(cluster_id(cluster))
     try:
         books: Overview = await handle.query("overview", result_type=Overview, rpc_timeout=QUERY_TIMEOUT)

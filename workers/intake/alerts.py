@@ -5,13 +5,19 @@ Only each alert's own labels count: group and common labels are those of whateve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from activities.errors import BadInput
 from activities.node import Gpu, Report
 from workers.sections import IntakeMapping
+
+TEST_LABEL = "hotspare_test"
+"""Label of an alert that makes it a test event; its value is the test's id. What else such an alert says is not looked at."""
+
+_TEST_ID = re.compile(r"[a-z0-9-]{8,64}")
 
 RAW_LIMIT = 500
 """Characters of an alert's labels that a report carries. Hotspare default: history stays small."""
@@ -36,11 +42,20 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Notification:
-    """One message: what could be read of it, what could not, and how many alerts the sender cut off."""
+    """One message: what could be read of it, what could not, and how many alerts the sender cut off.
+
+    `tests` are the ids of test events in it, which concern no node.
+    """
 
     alerts: list[Alert]
     unreadable: list[Unreadable]
     truncated: int
+    tests: list[str] = field(default_factory=list)
+
+
+def is_test_id(text: object) -> bool:
+    """Whether this can be the id of a test event: it becomes part of a workflow id."""
+    return isinstance(text, str) and _TEST_ID.fullmatch(text) is not None
 
 
 def read_notification(body: Any, mapping: IntakeMapping) -> Notification:
@@ -57,13 +72,28 @@ def read_notification(body: Any, mapping: IntakeMapping) -> Notification:
         raise BadInput("the message has no list `alerts`")
     readable: list[Alert] = []
     unreadable: list[Unreadable] = []
+    tests: list[str] = []
     for index, alert in enumerate(alerts):
         try:
+            if (test := _test_in(alert)) is not None:
+                tests.append(test)
+                continue
             readable.append(read_alert(alert, mapping))
         except BadInput as error:
             unreadable.append(Unreadable(index, str(error)))
     truncated = body.get("truncatedAlerts")
-    return Notification(readable, unreadable, truncated if isinstance(truncated, int) else 0)
+    return Notification(readable, unreadable, truncated if isinstance(truncated, int) else 0, tests)
+
+
+def _test_in(alert: Any) -> str | None:
+    """The id of the test that an alert is, None for any other."""
+    labels = alert.get("labels") if isinstance(alert, dict) else None
+    if not isinstance(labels, dict) or TEST_LABEL not in labels:
+        return None
+    test = labels[TEST_LABEL]
+    if not is_test_id(test):
+        raise BadInput(f"{TEST_LABEL} is no id of a test: 8 to 64 lower-case letters, digits and hyphens")
+    return str(test)
 
 
 def read_alert(alert: Any, mapping: IntakeMapping) -> Alert:

@@ -17,6 +17,10 @@ from datetime import datetime
 from typing import Any
 
 from activities.errors import BadInput
+from workers.intake.alerts import is_test_id
+
+TEST_KIND = "Hotspare Test"
+"""The detail-type of a test event."""
 
 TEXT_LIMIT = 500
 """Characters of an event's words. Hotspare default: history stays small."""
@@ -27,7 +31,7 @@ class AwsEvent:
     """One event. It is about `instances`, or about the nodes in `reservation`.
 
     `report`: the nodes are looked at. `page`: a person is told, with `unless_ours` not of a quarantined node:
-    then it was us.
+    then it was us. `test` is the id of a test event, which is about no instance.
     """
 
     key: str
@@ -39,6 +43,7 @@ class AwsEvent:
     unless_ours: bool = False
     seen_at: datetime | None = None
     because: list[str] = field(default_factory=list)
+    test: str = ""
 
 
 def read_event(body: str) -> AwsEvent:
@@ -137,6 +142,13 @@ def _group(detail: dict[str, Any], kind: str) -> dict[str, Any]:
     return {"what": words[:TEXT_LIMIT], "instances": _ids(detail.get("EC2InstanceId"))}
 
 
+def _test(detail: dict[str, Any], kind: str) -> dict[str, Any]:
+    test = detail.get("test")
+    if not is_test_id(test):
+        raise BadInput("is a test event without the id of a test")
+    return {"what": f"{kind} {test}", "test": test}
+
+
 def _other(detail: dict[str, Any], kind: str) -> dict[str, Any]:
     return {"what": kind[:TEXT_LIMIT], "instances": _ids(detail.get("instance-id"), detail.get("InstanceId"))}
 
@@ -152,6 +164,7 @@ _READERS: dict[str, Callable[[dict[str, Any], str], dict[str, Any]]] = {
     "EC2 Instance Launch Unsuccessful": _group,
     "EC2 Instance Terminate Successful": _group,
     "EC2 Instance Terminate Unsuccessful": _group,
+    TEST_KIND: _test,
 }
 
 

@@ -14,6 +14,7 @@ from activities.incidents import Joined, StartIncident
 from activities.inventory import Inventory, Node
 from activities.node import Report
 from workers.intake.alerts import Alert, Notification
+from workers.intake.trial import alert_of
 from workers.intake.unknown import Observer, UnknownNodePager
 from workers.repeats import Repeats
 from workers.reporting import TakesReports
@@ -37,6 +38,7 @@ class Summary:
     incidents: list[str] = field(default_factory=list)
     unknown_nodes: list[dict[str, str]] = field(default_factory=list)
     unreadable: list[dict[str, object]] = field(default_factory=list)
+    tests: list[str] = field(default_factory=list)
 
 
 class Delivery:
@@ -72,7 +74,9 @@ class Delivery:
             summary.unreadable.append({"index": bad.index, "why": bad.why})
         if message.truncated:
             logger.warning("the sender cut %d alerts off; set max_alerts: 0 in its webhook_configs", message.truncated)
-        outcomes = await asyncio.gather(*(self._deliver(alert, summary) for alert in message.alerts), return_exceptions=True)
+        work = [self._deliver(alert, summary) for alert in message.alerts]
+        work += [self._observe_test(test, summary) for test in message.tests]
+        outcomes = await asyncio.gather(*work, return_exceptions=True)
         # All are tried before the message is refused, so that one slow alert does not hold the others back.
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
@@ -139,6 +143,15 @@ class Delivery:
             {"node": alert.alias, "what": alert.report.what, "why": why, "observed": observed.workflow_id}
         )
         await self._pager.tell(alert, why)
+
+    async def _observe_test(self, test_id: str, summary: Summary) -> None:
+        """A test event is observed as an alert without a node would be, and no person is told of it."""
+        alert = alert_of(test_id)
+        observed, _ = await self._repeats.once(
+            f"test|{test_id}", lambda: self._in_time(self._observer.observe(self._cluster, alert))
+        )
+        logger.info("a test event: %s", observed.workflow_id)
+        summary.tests.append(observed.workflow_id)
 
     async def _in_time(self, confirmation: Awaitable[Joined]) -> Joined:
         return await asyncio.wait_for(confirmation, timeout=self._settings.confirm_timeout_s)

@@ -85,6 +85,9 @@ class EventReader:
     async def handle(self, body: str) -> None:
         """Do what one message asks for. Raises BadInput for what is no event, other errors when it has to come again."""
         event = read_event(body)
+        if event.test:
+            await self._delivery.deliver(Notification([], [], 0, [event.test]))
+            return
         nodes = await asyncio.to_thread(self._nodes_of, event)
         if not nodes:
             logger.debug("no node of cluster %s: %s", self._cluster, event.what)
