@@ -53,8 +53,8 @@ class NodeAccess(Protocol):
         """Start a command detached. Starting a known `run_id` again does nothing. The node kills it after `deadline_s`."""
         ...
 
-    def poll(self, run_id: str) -> DetachedRun:
-        """Look at a detached run."""
+    def poll(self, run_id: str, output_limit: int | None = None) -> DetachedRun:
+        """Look at a detached run. `output_limit` replaces the access's own limit, in characters, where the access can do that."""
         ...
 
     def kill(self, run_id: str) -> None:

@@ -123,8 +123,34 @@ class PodSettings(Section):
     )
 
 
+class RunCommandSettings(Section):
+    """For access.kind = "ssm": how commands reach nodes by Run Command of AWS Systems Manager."""
+
+    document: str = Field(
+        "hotspare-node", pattern=r"^[A-Za-z0-9_.-]{3,128}$", description="The document that may change a node: Terraform makes it"
+    )
+    look_document: str = Field(
+        "hotspare-node-look", pattern=r"^[A-Za-z0-9_.-]{3,128}$", description="The one that only looks, which every role may send"
+    )
+    bucket: str = Field(
+        "",
+        description="S3 bucket for outputs of more than 24,000 characters, which is what Run Command carries; the nodes write "
+        "there. Empty: a longer output is an error",
+    )
+    prefix: str = Field("hotspare/run-command", description="Begin of the keys in it, without a slash at the end")
+    answer_s: float = Field(
+        15.0,
+        gt=0,
+        description="What a command may take beside its own time before the node counts as not answering: on its way to the "
+        "agent, and back. Hotspare default: usually 1 to 3 s",
+    )
+    poll_s: float = Field(
+        0.5, gt=0, description="Between looks at a command. Hotspare default: few beside the service's limit on calls"
+    )
+
+
 class AccessSettings(Section):
-    """How nodes are reached: over SSH, or by Jobs of Kubernetes."""
+    """How nodes are reached: over SSH, by Jobs of Kubernetes, or by Run Command of AWS Systems Manager."""
 
     ssh_config: Path = Field(
         Path("~/.ssh/config"), description="OpenSSH client configuration: host, port, user, key, known hosts"
@@ -149,8 +175,10 @@ class AccessSettings(Section):
         "the permission ec2:GetConsoleOutput",
     )
     sudo: bool = Field(False, description="Prefix commands that need root with sudo -n")
-    kind: Literal["ssh", "agent"] = Field(
-        "ssh", description="How nodes are reached: ssh, or agent (Jobs of Kubernetes pinned to the node: nothing logs in)"
+    kind: Literal["ssh", "agent", "ssm"] = Field(
+        "ssh",
+        description="How nodes are reached: ssh, agent (Jobs of Kubernetes pinned to the node: nothing logs in), or ssm (Run "
+        "Command of AWS Systems Manager: commands by name alone, of what is installed on the node)",
     )
     agent_image: str = Field("", description="For agent: container image of the checks, with Python and NVIDIA's library mounted")
     agent_start_s: float = Field(
@@ -161,6 +189,7 @@ class AccessSettings(Section):
     )
     agent_tools_image: str = Field("", description="For agent: image with all_reduce_perf, mpirun and sshd, for the burn-in")
     pods: PodSettings = PodSettings()
+    ssm: RunCommandSettings = RunCommandSettings()
 
 
 class JobSettings(Section):
@@ -290,33 +319,86 @@ class LearnedSettings(Section):
     warn_spreads: float = Field(3.0, gt=0, description="The same for a warning. Hotspare default: 2 standard deviations")
 
 
+_ALL_REDUCE = ["all_reduce_perf", "-b", "1G", "-e", "16G", "-f", "4"]
+
+
 class BurnInSettings(Section):
     """The all-reduce burn-in."""
 
-    launcher: Literal["mpirun", "kubernetes"] = Field(
-        "mpirun", description="mpirun: on the launch host; kubernetes: as pods on the nodes, with access.agent_tools_image"
+    launcher: Literal["auto", "mpirun", "srun", "kubernetes", "mpijob", "torchrun"] = Field(
+        "auto",
+        description="mpirun: on the launch host; srun: a step of Slurm, told on the launch host; kubernetes: mpirun in pods on "
+        "the nodes, with access.agent_tools_image; mpijob: the same as an MPIJob of Kubeflow; torchrun: PyTorch on each node, where "
+        "nccl-tests is absent. auto: kubernetes where access.kind is agent, srun where job.adapter is slurm, else mpirun",
     )
-    launch_host: str = Field("", description="Alias of the host that runs mpirun; empty: the job's head node")
+    launch_host: str = Field("", description="Alias of the host that runs mpirun or srun; empty: the job's head node")
     command: list[str] = Field(
+        ["mpirun", "-np", "{ranks}", "--host", "{hosts}", "{environment}", *_ALL_REDUCE, "-g", "1", "-n", "20"],
+        description="For mpirun, kubernetes and mpijob: argument list of a group run; {ranks}, {hosts} (name:slots, "
+        "comma-separated), {names}, {nodes} and {gpus} are filled in; {environment} becomes -x NAME=VALUE for each variable",
+    )
+    srun_command: list[str] = Field(
         [
-            "mpirun",
-            "-np",
-            "{ranks}",
-            "--host",
-            "{hosts}",
-            "all_reduce_perf",
+            "srun",
+            "--nodes={nodes}",
+            "--nodelist={names}",
+            "--ntasks-per-node={gpus}",
+            "--gpus-per-node={gpus}",
+            "--exclusive",
+            "--mpi=pmix",
+            "--kill-on-bad-exit=1",
+            *_ALL_REDUCE,
+            "-g",
+            "1",
+            "-n",
+            "20",
+        ],
+        description="For srun: argument list of a group run, with the same words. Job name, reservation and time limit are "
+        "told by variables of srun; --mpi is what all_reduce_perf was built for",
+    )
+    torch_command: list[str] = Field(
+        [
+            "torchrun",
+            "--nnodes={nodes}",
+            "--nproc-per-node={gpus}",
+            "--node-rank={rank}",
+            "--master-addr={master}",
+            "--master-port={port}",
+            "{program}",
             "-b",
             "1G",
             "-e",
             "16G",
             "-f",
             "4",
-            "-g",
-            "1",
             "-n",
             "20",
         ],
-        description="Argument list of a group run; {ranks} and {hosts} (name:slots, comma-separated) stand for one argument each",
+        description="For torchrun: argument list on each node; {rank} is the node's number, {master} and {port} are where rank 0 "
+        "listens, {program} is Hotspare's own test, which is copied to the node",
+    )
+    torch_port: int = Field(
+        29500,
+        gt=1023,
+        description="For torchrun: first port of rank 0; a run takes one of 1,000 from here on, by its id. Source: torchrun",
+    )
+    environment: dict[str, dict[str, str]] = Field(
+        {},
+        description='Variables of a group run by pattern of instance types, ["p5.*"] NCCL_BUFFSIZE = "4194304", over the shipped '
+        "ones (checks/catalog/nccl_environment.csv); an empty value leaves one out",
+    )
+    python: str = Field("python3", description="Python 3.9 or newer on the launch host, and for torchrun on the nodes")
+    log_alike: int = Field(
+        2, ge=1, description="Lines of NCCL's log kept that differ in numbers alone. Hotspare default: 16,384 ranks print 1 GB"
+    )
+    log_lines: int = Field(4000, description="Lines of NCCL's log kept of one run. Hotspare default: two for each of 2,000 nodes")
+    output_limit: int = Field(
+        4_000_000, description="Characters kept of a group run. Hotspare default: 2,048 nodes of 8 GPUs are listed in 1,300,000"
+    )
+    slurm_start_s: float = Field(
+        60.0,
+        gt=0,
+        description="For srun: until Slurm has started the step, or the run is given up. Hotspare default: a prolog takes seconds",
     )
     node_command: list[str] = Field(
         ["all_reduce_perf", "-b", "1G", "-e", "16G", "-f", "4", "-g", "{gpus}", "-n", "20"],

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import re
 import selectors
 import threading
 import time
@@ -16,7 +15,6 @@ from pathlib import Path
 
 import paramiko
 
-from activities.clients import detached_run
 from activities.clients.host_key_trust import HostKeyTrust
 from activities.clients.ssh_channel import LOOK_S, drain, ended, execute, send, some, text
 from activities.clients.ssh_config import SshConfiguration, SshTarget
@@ -26,6 +24,8 @@ from activities.errors import AccessRefused, BadInput, CommandFailed, DeadlinePa
 from activities.inventory import Node
 from activities.node_access import CommandResult, DetachedRun, NodeAccess
 from activities.settings import AccessSettings
+from checks import detached_run
+from checks.named_runs import folder_name
 
 logger = logging.getLogger(__name__)
 
@@ -59,8 +59,9 @@ class SshAccess:
         if answer.exit_status != 0:
             raise CommandFailed(f"{self._connection.name}: run {run_id} could not be started: {answer.stderr.strip()[-300:]}")
 
-    def poll(self, run_id: str) -> DetachedRun:
-        answer = self._detached("poll", run_id, str(self._settings.output_limit))
+    def poll(self, run_id: str, output_limit: int | None = None) -> DetachedRun:
+        limit = output_limit or self._settings.output_limit
+        answer = self._detached("poll", run_id, str(limit), limit=limit)
         try:
             state = json.loads(answer.stdout)
             return DetachedRun(run_id=run_id, **state)
@@ -116,11 +117,11 @@ class SshAccess:
     def _sudo(self) -> list[str]:
         return ["sudo", "-n"] if self._settings.sudo else []
 
-    def _detached(self, verb: str, run_id: str, *words: str) -> CommandResult:
-        folder = f"{self._settings.cache_dir}/runs/{_folder_name(run_id)}"
+    def _detached(self, verb: str, run_id: str, *words: str, limit: int | None = None) -> CommandResult:
+        folder = f"{self._settings.cache_dir}/runs/{folder_name(run_id)}"
         text = Path(detached_run.__file__).read_text()
         command = [self._settings.python, "-I", "-c", text, verb, folder, *words]
-        return self._run(command, self._settings.command_deadline_s, 8 * self._settings.output_limit)
+        return self._run(command, self._settings.command_deadline_s, 8 * (limit or self._settings.output_limit))
 
     def _run(self, command: list[str], deadline_s: float, output_limit: int = 65536, content: bytes = b"") -> CommandResult:
         """Run a command within the deadline. The node ends it too, should the connection break meanwhile."""
@@ -204,9 +205,3 @@ class SshAccessTo:
             accesses, self._accesses = list(self._accesses.values()), {}
         for _, access in accesses:
             access.close()
-
-
-def _folder_name(run_id: str) -> str:
-    """A run id as a folder name: safe, readable, and different for different ids."""
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "_", run_id).strip("._")[-60:]
-    return f"{readable}-{hashlib.sha256(run_id.encode()).hexdigest()[:10]}"

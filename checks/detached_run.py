@@ -1,7 +1,8 @@
-"""The part of a detached run that lives on the node: start, poll and kill commands that outlast the SSH session.
+"""The part of a detached run that lives on the node: start, poll and kill commands that outlast whoever asked for them.
 
-Sent as text and run by the node's Python (3.9, standard library alone): `python3 -c TEXT start DIR LIMIT COMMAND...`. One folder
-per run holds `output`, `status` (the exit status), and `pid` (process group and boot id).
+Over SSH it is sent as text and run by the node's Python (3.9, standard library alone): `python3 -c TEXT start DIR LIMIT COMMAND`.
+One folder per run holds `output` (and `errors`, where the streams are kept apart), `status` (the exit status), `pid` (process
+group and boot id), and `timed_out` where the limit ended it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 LOST = -1
 TIMED_OUT = 124
@@ -50,8 +52,11 @@ def read(path: str, limit: int = 0) -> str:
         return ""
 
 
-def start(folder: str, limit_s: float, command: list[str]) -> None:
-    """Start the command once: the folder is the lock. Returns when the run has a pid, so a cut connection loses none."""
+def start(folder: str, limit_s: float, command: list[str], apart: bool = False) -> None:
+    """Start the command once: the folder is the lock. Returns when the run has a pid, so a cut connection loses none.
+
+    `apart` keeps what it writes to standard error in a file of its own.
+    """
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     try:
         os.mkdir(folder, 0o700)
@@ -68,18 +73,19 @@ def start(folder: str, limit_s: float, command: list[str]) -> None:
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
     os.close(ready)
-    supervise(folder, limit_s, command, tell)
+    supervise(folder, limit_s, command, tell, apart)
     os._exit(0)
 
 
-def supervise(folder: str, limit_s: float, command: list[str], tell: int) -> None:
+def supervise(folder: str, limit_s: float, command: list[str], tell: int, apart: bool) -> None:
     """Run the command in a process group of its own, end the group at the limit, and leave the exit status."""
-    with open(os.path.join(folder, "output"), "wb") as output:
+    names = ("output", "errors") if apart else ("output", "output")
+    with open(os.path.join(folder, names[0]), "ab") as output, open(os.path.join(folder, names[1]), "ab") as errors:
         try:
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True)
         except OSError as error:
-            output.write(f"{command[0]}: {error.strerror}\n".encode())
-            output.flush()
+            errors.write(f"{command[0]}: {error.strerror}\n".encode())
+            errors.flush()
             write(os.path.join(folder, "status"), "127" if error.errno == 2 else "126")
             os.write(tell, b".")
             return
@@ -90,6 +96,7 @@ def supervise(folder: str, limit_s: float, command: list[str], tell: int) -> Non
             status = child.wait(limit_s)
         except subprocess.TimeoutExpired:
             status = TIMED_OUT
+            write(os.path.join(folder, "timed_out"), "")
             signal_group(child.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):  # the next signal does not ask
                 child.wait(TERM_GRACE_S)
@@ -114,15 +121,14 @@ def running(folder: str) -> bool:
     return os.path.exists(f"/proc/{words[1]}")
 
 
-def poll(folder: str, limit: int) -> None:
-    """Print the run's state as JSON."""
+def state_of(folder: str, limit: int) -> dict[str, Any]:
+    """Return what there is to say of a run: whether it is known, its exit status, the end of its output."""
     if not os.path.isdir(folder):
-        print(json.dumps({"known": False}))
-        return
+        return {"known": False}
     alive = running(folder)  # looked at before the status: the other way round, a run that ends in between would look lost
     status = read(os.path.join(folder, "status")).strip()
     ended = int(status) if status else None if alive else LOST
-    print(json.dumps({"known": True, "exit_status": ended, "output": read(os.path.join(folder, "output"), limit)}))
+    return {"known": True, "exit_status": ended, "output": read(os.path.join(folder, "output"), limit)}
 
 
 def kill(folder: str) -> None:
@@ -144,7 +150,7 @@ def main(words: list[str]) -> None:
     if verb == "start":
         start(folder, float(words[2]), words[3:])
     elif verb == "poll":
-        poll(folder, int(words[2]))
+        print(json.dumps(state_of(folder, int(words[2]))))
     else:
         kill(folder)
 

@@ -1,0 +1,1 @@
+"""The documents of Run Command by which Hotspare reaches nodes (access.kind = "ssm")."""
