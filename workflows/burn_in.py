@@ -17,9 +17,12 @@ with workflow.unsafe.imports_passed_through():
     from workflows.decisions.burn_in_plan import BurnInFacts, BurnInNext
     from workflows.decisions.burn_in_runs import RunDone
     from workflows.failures import cause_of
-    from workflows.messages import BurnInReport, NodeVerdict, StartBurnIn
+    from workflows.messages import BurnInReport, GroupRun, NodeVerdict, StartBurnIn
     from workflows.operator_view import Line, OperatorView
     from workflows.tokens import Tokens
+
+EVIDENCE_SHOWN = 200
+"""Characters of a run's evidence that the plan and people see. Hotspare default: a line or two."""
 
 
 @workflow.defn
@@ -35,6 +38,7 @@ class BurnIn:
         self._fresh: list[str] = []
         self._switches: dict[str, str] = {}
         self._runs: list[RunDone] = []
+        self._seen: list[GroupRun] = []
         self._began = workflow.now()
         self._last_group: GroupTestResult | None = None
         self._clean: list[CleanGroupRun] = []
@@ -51,7 +55,12 @@ class BurnIn:
         self._view.attributes(Cluster=self._cluster, Phase="burn-in", Node=",".join(names)[:200])
         while True:
             facts = BurnInFacts(
-                nodes=names, runs=self._runs, fresh=self._fresh, switches=self._switches, elapsed_s=self._elapsed_s()
+                nodes=names,
+                runs=self._runs,
+                fresh=self._fresh,
+                switches=self._switches,
+                elapsed_s=self._elapsed_s(),
+                every_pair=start.every_pair,
             )
             plan = await decided(DecideActivities.plan_burn_in, facts, "which groups next")
             if plan.done:
@@ -80,9 +89,19 @@ class BurnIn:
     async def _round(self, plan: BurnInNext) -> None:
         number = self._runs[-1].round + 1 if self._runs else 1
         self._view.tell(f"round {number}", f"{'; '.join(plan.because)}: {' | '.join('+'.join(group) for group in plan.groups)}")
-        results = await asyncio.gather(*(self._run(group) for group in plan.groups))
+        first = len(self._seen)
+        self._seen += [GroupRun(round=number, nodes=group, why="; ".join(plan.because)) for group in plan.groups]
+        results = await asyncio.gather(*(self._run_in(first + at) for at in range(len(plan.groups))))
         for group, result in zip(plan.groups, results, strict=True):
             self._note(number, group, result)
+
+    async def _run_in(self, place: int) -> GroupTestResult:
+        """Run the group at this place of what is seen, and let it be seen how it ended while others of the round still run."""
+        run = self._seen[place]
+        result = await self._run(run.nodes)
+        seen = result.model_dump(include={"verdict", "cause", "busbw_gbs", "floor_gbs"})
+        self._seen[place] = run.model_copy(update={**seen, "evidence": result.evidence[:EVIDENCE_SHOWN]})
+        return result
 
     async def _run(self, group: list[str]) -> GroupTestResult:
         test = GroupTest(
@@ -120,11 +139,13 @@ class BurnIn:
             self._view.tell("not remembered", cause_of(error))
 
     def _note(self, number: int, group: list[str], result: GroupTestResult) -> None:
-        floor = f", floor {result.floor_gbs:.0f}" if result.floor_gbs else ""
+        floor = f", floor {_rate(result.floor_gbs)}" if result.floor_gbs else ""
         drift = f"; {result.drift}" if result.drift else ""
-        measured = f"{result.busbw_gbs:.0f} GB/s{floor}{drift}" if result.busbw_gbs is not None else result.evidence
+        measured = f"{_rate(result.busbw_gbs)} GB/s{floor}{drift}" if result.busbw_gbs is not None else result.evidence
         self._view.tell(f"round {number}", f"{'+'.join(group)}: {result.verdict.value} {result.cause}, {measured}")
-        self._runs.append(RunDone(round=number, nodes=group, verdict=result.verdict, cause=result.cause, evidence=measured[:200]))
+        self._runs.append(
+            RunDone(round=number, nodes=group, verdict=result.verdict, cause=result.cause, evidence=measured[:EVIDENCE_SHOWN])
+        )
         if len(group) == len(self._nodes):
             self._last_group = result
 
@@ -161,3 +182,12 @@ class BurnIn:
     @workflow.query(description="The rounds so far")
     def story(self) -> list[Line]:
         return self._view.lines
+
+    @workflow.query(description="Every group run so far, those that run now among them")
+    def runs(self) -> list[GroupRun]:
+        return self._seen
+
+
+def _rate(gbs: float) -> str:
+    """GB/s in words: whole ones of a fast fabric, two digits of a slow link."""
+    return f"{gbs:.0f}" if gbs >= 10 else f"{gbs:.2g}"

@@ -5,9 +5,12 @@ Messages to and from Cluster are in `workflows.cluster_messages`.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from activities.incidents import NodeOut, StormMember
 from activities.inventory import Node
 from activities.message import Message
+from activities.owners import Owner
 from checks.model import Verdict
 
 
@@ -41,7 +44,8 @@ class Replacement(Message):
 class StartProvision(Message):
     """Input of ProvisionSpare. By hand `instance_type` is needed; `in_place_of` a retired node, by any alias, that goes for it.
 
-    `incident` owns that node's quarantine. `approved`: a slot that others may take is risked.
+    `incident` owns that node's quarantine, and was opened at `since` for a fault of `fault_class`; it tells `node` and `owned_by`
+    too, since an owner may have ended the instance meanwhile. `approved`: a slot that others may take is risked.
     """
 
     instance_type: str = ""
@@ -51,6 +55,10 @@ class StartProvision(Message):
     incident: str = ""
     approved: bool = False
     reason: str = "asked for by hand"
+    fault_class: str = ""
+    since: datetime | None = None
+    node: Node | None = None
+    owned_by: Owner = Owner.EC2
 
 
 class Provisioned(Message):
@@ -78,12 +86,29 @@ class Qualification(Message):
 
 
 class StartBurnIn(Message):
-    """Input of BurnIn: the nodes of the group, by any alias. Those in `fresh` are new to the job: tried before the group is."""
+    """Input of BurnIn: the nodes of the group, by any alias. Those in `fresh` are new to the job: tried before the group is.
+
+    `every_pair`: go on where the group passes, until each node was tried beside each other.
+    """
 
     cluster: str = ""
     nodes: list[str]
     fresh: list[str] = []
     reason: str = "asked for by hand"
+    every_pair: bool = False
+
+
+class GroupRun(Message):
+    """One group run of a burn-in as people see it: of which round it is and why, and how it ended. Without a verdict it runs."""
+
+    round: int
+    nodes: list[str]
+    why: str = ""
+    verdict: Verdict | None = None
+    cause: str = ""
+    busbw_gbs: float | None = None
+    floor_gbs: float | None = None
+    evidence: str = ""
 
 
 class NodeVerdict(Message):
@@ -98,7 +123,10 @@ class NodeVerdict(Message):
 
 
 class BurnInReport(Message):
-    """Burn-in's answer: the group's verdict, the bad nodes and paths, and how many runs and rounds it took."""
+    """Burn-in's answer: the group's verdict, the bad nodes and paths, and how many runs and rounds it took.
+
+    `corrupt` are bad nodes, by name, whose runs gave wrong results; `next` is what a person does about it.
+    """
 
     verdict: Verdict
     cause: str
@@ -109,6 +137,8 @@ class BurnInReport(Message):
     bad_paths: list[list[str]] = []
     runs: int = 0
     rounds: int = 0
+    corrupt: list[str] = []
+    next: str = ""
 
 
 class StartRecovery(Message):
