@@ -13,6 +13,8 @@ with workflow.unsafe.imports_passed_through():
     from activities.ec2 import Ec2Activities, TagNode
     from activities.incidents import IncidentActivities, OpenIncident, SurveyHolders
     from activities.inventory import Node
+    from activities.jobs.activities import JobActivities
+    from activities.jobs.messages import SupplyOfNode
     from activities.message import Message
     from activities.node import Report
     from activities.notify import NotifyActivities, Page
@@ -45,6 +47,7 @@ class Reconcile:
     @workflow.run
     async def run(self, start: StartReconcile) -> ReconcileReport:
         """Look twice, so that what an incident is just tidying up is not taken for left behind; act; page once."""
+        self._takes_back = workflow.patched("a spare is taken back from its job's controller")
         known = await bearings()
         cluster = start.cluster or known.cluster
         before = workflow.get_last_completion_result(ReconcileReport) if workflow.has_last_completion_result() else None
@@ -119,6 +122,8 @@ class Reconcile:
         if remedy is Remedy.MARK_AGAIN:
             await self._mark(orphan, node)
         elif remedy is Remedy.RETURN_SPARE:
+            if self._takes_back:
+                await self._take_back(node)
             back = {names.TAG_ROLE: names.ROLE_SPARE}
             # The lease is what proves the spare to be the dead replacement's, so it goes last.
             await self._tag(TagNode(instance_id=node.instance_id, set=back, expect=leased), f"{node.name}: a spare again")
@@ -139,6 +144,15 @@ class Reconcile:
             QuarantineNode(node=node, incident=orphan.owner, reason=orphan.because),
             summary=f"{node.name}: complete the quarantine",
             **options.MARK,
+        )
+
+    async def _take_back(self, node: Node) -> None:
+        """A dead replacement may have supplied the spare to a job, whose ranks could start there while it is a free spare."""
+        await workflow.execute_activity_method(
+            JobActivities.take_back_node,
+            SupplyOfNode(job="", node=node),
+            summary=f"{node.name} is no job's any more",
+            **options.JOB,
         )
 
     async def _tag(self, request: TagNode, why: str) -> None:

@@ -72,7 +72,7 @@ class FakeJob:
         self._points.carry_out("job.supply", node.name, lambda: self._add(self.supplied, node.name))
 
     def take_back(self, job: str, node: Node) -> None:
-        self._check_name(job)
+        self._check_name(job or self.name)
         self._points.carry_out("job.take_back", node.name, lambda: self._remove(self.supplied, node.name))
 
     def leave(self, job: str, node: Node) -> None:

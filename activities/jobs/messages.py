@@ -55,7 +55,7 @@ class AwaitProgress(Message):
 
 
 class SupplyOfNode(Message):
-    """A node that was supplied to a job, or may have been."""
+    """A node that was supplied to a job, or may have been. An empty `job` means whichever job that was."""
 
     job: str
     node: Node

@@ -31,7 +31,7 @@ class NoJobAdapter:
         self._refuse(job)
 
     def take_back(self, job: str, node: Node) -> None:
-        self._refuse(job)
+        """Nothing was supplied, so nothing is to be undone."""
 
     def leave(self, job: str, node: Node) -> None:
         self._refuse(job)

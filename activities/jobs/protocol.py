@@ -103,7 +103,10 @@ class JobAdapter(Protocol):
         ...
 
     def take_back(self, job: str, node: Node) -> None:
-        """Undo `supply`: the node is a free spare again, which no job may use. Nothing where nothing was supplied."""
+        """Undo `supply`: the node is a free spare again, which no job may use. Nothing where nothing was supplied.
+
+        With an empty job: whichever job it was supplied to.
+        """
         ...
 
     def leave(self, job: str, node: Node) -> None:

@@ -110,7 +110,9 @@ async def test_a_spare_of_a_terminated_replacement_goes_back_into_the_pool(clust
     replacing = names.replace_id(fleet.cluster, fleet.node("node-3").instance_id)
     for key, value in ((names.TAG_LEASE, replacing), (names.TAG_REPLACES, "i-3"), (names.TAG_ROLE, "worker")):
         tag(cluster, "spare-1", key, value)
+    fleet.job.supplied.append("spare-1")
     assert len((await reconcile(cluster)).settled) == 1
+    assert fleet.job.supplied == []
     await adopted(cluster, "spare-1")
     tags = cluster.tags("spare-1")
     assert tags[names.TAG_ROLE] == "spare"
