@@ -21,6 +21,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.operator_view import Line, OperatorView
     from workflows.tokens import Tokens
 
+BY_SPEED = ("healthy", "low_bandwidth")
+"""Causes whose evidence is a bandwidth against a floor. Of the others, the judge's own words say what was wrong."""
+
 EVIDENCE_SHOWN = 200
 """Characters of a run's evidence that the plan and people see. Hotspare default: a line or two."""
 
@@ -141,7 +144,8 @@ class BurnIn:
     def _note(self, number: int, group: list[str], result: GroupTestResult) -> None:
         floor = f", floor {_rate(result.floor_gbs)}" if result.floor_gbs else ""
         drift = f"; {result.drift}" if result.drift else ""
-        measured = f"{_rate(result.busbw_gbs)} GB/s{floor}{drift}" if result.busbw_gbs is not None else result.evidence
+        by_speed = result.busbw_gbs is not None and result.cause in BY_SPEED
+        measured = f"{_rate(result.busbw_gbs or 0.0)} GB/s{floor}{drift}" if by_speed else result.evidence
         self._view.tell(f"round {number}", f"{'+'.join(group)}: {result.verdict.value} {result.cause}, {measured}")
         self._runs.append(
             RunDone(round=number, nodes=group, verdict=result.verdict, cause=result.cause, evidence=measured[:EVIDENCE_SHOWN])
@@ -151,6 +155,8 @@ class BurnIn:
 
     def _report(self, plan: BurnInNext) -> BurnInReport:
         self._view.tell("verdict", f"{plan.verdict.value} {plan.cause}: {'; '.join(plan.because)}")
+        if plan.next:
+            self._view.tell("next", plan.next)
         self._view.attributes(Phase="closed", Outcome=plan.verdict.value)
         good = plan.verdict in (Verdict.OK, Verdict.WARN)
         verdicts = [self._verdict(name, plan, good) for name in self._nodes]
@@ -164,6 +170,8 @@ class BurnIn:
             bad_paths=plan.bad_paths,
             runs=len(self._runs),
             rounds=self._runs[-1].round if self._runs else 0,
+            corrupt=plan.corrupt,
+            next=plan.next,
         )
 
     def _verdict(self, name: str, plan: BurnInNext, good: bool) -> NodeVerdict:

@@ -66,6 +66,7 @@ class RecoverJob:
         self._held: JobStatus | None = None
         self._resumed: JobStatus | None = None
         self._resuming = False
+        self._wrong: list[str] = []
         if start.node_out is not None:
             self._set.out(start.node_out)
 
@@ -110,8 +111,11 @@ class RecoverJob:
             await self._every_node_answered()
             nodes = self._set.nodes()
             report = await self._burn_in(nodes, number)
+            self._wrong += self._trained_wrong(report)
             if not passes(report.verdict):
                 await self._send_out(report, number)
+            elif self._wrong:
+                raise GivenUp(self._which_checkpoint())
             elif nodes == self._set.nodes() and not self._set.unanswered():
                 # What fell out until now is answered for by this resume; only what falls out after it is a reason for another.
                 self._set.read_news()
@@ -178,6 +182,22 @@ class RecoverJob:
         self._view.tell("burn-in", f"{report.verdict.value} {report.cause} in {report.runs} runs: {'; '.join(report.because)}")
         return report
 
+    def _trained_wrong(self, report: BurnInReport) -> list[str]:
+        """What the burn-in says of nodes that computed wrong, of those that the job trained on."""
+        trained = self._held.nodes if self._held is not None else []
+        said = {verdict.node_name: verdict.evidence for verdict in report.nodes}
+        return [f"{name}: {said.get(name, '')}" for name in report.corrupt if name in trained]
+
+    def _which_checkpoint(self) -> str:
+        """Why the job is not resumed by itself: a person chooses where training goes on from."""
+        last = self._held.checkpoint_step if self._held is not None else None
+        proposed = f"step {last} is the last checkpoint" if last is not None else "the last checkpoint is not known"
+        return (
+            f"wrong results of a node that the job trained on ({'; '.join(self._wrong)}): its checkpoints may be wrong since "
+            f"then. The node set passes now; {proposed}: go on from it only if it is older than the first sign of the fault, else "
+            "from one before that. Start the job from the checkpoint that you choose"
+        )
+
     async def _somebody_falls_out(self, why: str) -> None:
         """What stopped us is about a node whose incident may be about to speak: wait for it a little."""
         if self._set.unanswered():
@@ -194,6 +214,7 @@ class RecoverJob:
         bad = [verdict for verdict in report.nodes if verdict.verdict is Verdict.CRITICAL]
         if not bad:
             why = f"the burn-in does not say which node is to blame: {report.cause}; {'; '.join(report.because)}"
+            why += f". Next: {report.next}" if report.next else ""
             await self._somebody_falls_out(why)
         for verdict in bad:
             if not await self._supplier_told(verdict):

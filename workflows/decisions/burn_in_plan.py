@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from activities.message import Message
 from checks.model import Verdict
+from workflows.decisions.burn_in_advice import advice, with_wrong_results
 from workflows.decisions.burn_in_blame import accused_together, ends_left_out
 from workflows.decisions.burn_in_every_pair import add_pairs
 from workflows.decisions.burn_in_groups import Round, add_paths, add_suspects
@@ -34,6 +35,7 @@ class BurnInNext(Message):
     """The next round's disjoint groups; or, when `done`, the verdict and the nodes to leave out, each with the reason.
 
     `bad_paths` are pairs of nodes that pass with others and fail together; one end of each is in `bad`, so that the rest can run.
+    `corrupt` are the bad nodes whose runs gave wrong results; `next` is what a person does about it all.
     """
 
     groups: list[list[str]] = []
@@ -43,11 +45,20 @@ class BurnInNext(Message):
     because: list[str] = []
     bad: dict[str, str] = {}
     bad_paths: list[list[str]] = []
+    corrupt: list[str] = []
+    next: str = ""
 
 
 def plan_next(facts: BurnInFacts, limits: BurnInLimits | None = None) -> BurnInNext:
     """Return the next round, or the end."""
-    bounds = limits or BurnInLimits()
+    plan = _plan(facts, limits or BurnInLimits())
+    if not plan.done or plan.verdict is Verdict.OK:
+        return plan
+    told = {"corrupt": with_wrong_results(plan.bad, facts.runs), "next": advice(plan.cause, facts.runs)}
+    return plan.model_copy(update=told)
+
+
+def _plan(facts: BurnInFacts, bounds: BurnInLimits) -> BurnInNext:
     if not facts.runs:
         return _first(facts, bounds)
     last_round = facts.runs[-1].round

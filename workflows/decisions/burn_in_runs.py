@@ -14,8 +14,9 @@ from itertools import pairwise
 from activities.message import Message
 from checks.model import Verdict
 
-NOT_ABOUT_NODES = ("could_not_run", "unreadable", "configuration", "wrong_transport", "tool_timeout")
-"""Causes that say nothing about a node: a run that could not start or took the wrong path is no hardware verdict."""
+NOT_ABOUT_NODES = ("could_not_run", "unreadable", "configuration", "wrong_transport")
+"""Causes that say nothing about a node: a run that could not start or took the wrong path is no hardware verdict. A test that
+its own time limit ended had started and stood still: that is about a node, as any hang is."""
 
 Path = frozenset[str]
 """The way between two nodes, in either direction."""
