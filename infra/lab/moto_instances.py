@@ -1,4 +1,4 @@
-"""Instances and groups as moto keeps them: what they are, and the states that AWS shows. The one place that reaches into moto."""
+"""Instances, groups and documents as moto keeps them, and the states that AWS shows. The one place that reaches into moto."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moto.ec2.models import ec2_backends
 
 from infra.lab.options import REGION
 
-SERVICES = ("ec2", "autoscaling", "eks", "sqs", "sts", "iam")
+SERVICES = ("ec2", "autoscaling", "eks", "sqs", "sts", "iam", "ssm", "s3")
 _STATE_CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
 
 
@@ -58,6 +58,13 @@ def forget_everything() -> None:
     for service in SERVICES:
         backend: Any = backends.get_backend(service)  # type: ignore[call-overload]
         backend[DEFAULT_ACCOUNT_ID].reset()
+
+
+def document(name: str) -> str | None:
+    """Return the content of a document of Systems Manager, None if there is no such document."""
+    backend: Any = backends.get_backend("ssm")
+    documents = backend[DEFAULT_ACCOUNT_ID][REGION]._documents
+    return str(documents[name].get_default_version().content) if name in documents else None
 
 
 def identity_of(instance_id: str) -> InstanceIdentity:

@@ -50,6 +50,14 @@ def write_atomically(path: Path, text: str) -> None:
     new.replace(path)
 
 
+def install_hotspare(root: Path) -> None:
+    """Let a node have Hotspare where an operator installs it: a Python that finds it. Run Command starts it from there."""
+    python = root / "opt/hotspare/bin/python"
+    python.parent.mkdir(parents=True, exist_ok=True)
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{TREE}${{PYTHONPATH:+:$PYTHONPATH}}" exec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+
+
 class NodeRoot:
     """Lays out the root folder and keeps the files that change: boot id, uptime, kernel log, GPU state."""
 
@@ -108,6 +116,8 @@ class NodeRoot:
         for name in NODE_COMMANDS if self._hardware else HEAD_COMMANDS:
             module = f"infra.lab.commands.{name.replace('-', '_')}"
             self._command(name, f'PYTHONPATH="{TREE}" exec "{python}" -P -S -m {module} "$@"')
+
+        install_hotspare(self.path)
 
     def _command(self, name: str, body: str) -> None:
         path = self.bin / name

@@ -1,4 +1,4 @@
-"""One contract for every node access: SSH to a real server on loopback, agent over Kubernetes in memory, and FakeFleet."""
+"""One contract for every node access: SSH to a real server on loopback, agent over Kubernetes in memory, Run Command, fake."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_kubernetes import FakeKubernetes
 from activities.clients.fake_machine import FakeFault
 from activities.clients.ssh_paramiko import SshAccessTo
+from activities.clients.ssm_access import SsmAccess
 from activities.errors import CapabilityMissing, NodeUnreachable
 from activities.kubernetes import NODE
 from activities.node_access import LOST, DetachedRun, NodeAccess
 from activities.settings import AccessSettings, KubernetesSettings
 from tests.activities.loopback_node import LoopbackNode
 from tests.activities.pod_runner import NAMESPACE, PodRunner
+from tests.activities.run_command_rig import RunCommandRig
 
 
 @dataclass
@@ -93,13 +95,30 @@ def by_agent(loopback: LoopbackNode, folder: Path) -> tuple[Subject, PodRunner]:
     return Subject(access_to(loopback.node), lambda: loopback.boot_id, runner.go_down, restart, keep.touch, lambda: None), runner
 
 
-@pytest.fixture(params=["ssh", "agent", "fake"])
+def by_run_command(loopback: LoopbackNode) -> tuple[Subject, RunCommandRig]:
+    """Documents of Run Command that really run in the loopback node's root; its SSH server plays no part."""
+    rig = RunCommandRig(loopback)
+
+    def restart() -> None:
+        rig.go_down()
+        rig.come_up()
+
+    keep = loopback.home / "keep-running"
+    return Subject(rig.access(), lambda: loopback.boot_id, rig.go_down, restart, keep.touch, lambda: None), rig
+
+
+@pytest.fixture(params=["ssh", "agent", "ssm", "fake"])
 def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Subject]:
     """Each access in turn."""
     if request.param == "agent":
         made, runner = by_agent(request.getfixturevalue("loopback"), tmp_path)
         yield made
         runner.close()
+        return
+    if request.param == "ssm":
+        made, rig = by_run_command(request.getfixturevalue("loopback"))
+        yield made
+        rig.close()
         return
     if request.param == "fake":
         yield over_fake(FakeFleet())
@@ -127,6 +146,10 @@ def test_a_command_answers_with_its_output_and_status(subject: Subject) -> None:
 
 
 def test_a_command_that_does_not_exist_ends_with_127(subject: Subject) -> None:
+    if isinstance(subject.access, SsmAccess):
+        with pytest.raises(CapabilityMissing, match="runs commands of a table by name"):
+            subject.access.run(["no-such-command"], 10.0)
+        return
     assert subject.access.run(["no-such-command"], 10.0).exit_status == 127
 
 
@@ -137,7 +160,7 @@ def test_a_node_that_is_down_is_unreachable_whatever_is_asked(subject: Subject, 
     subject.go_down()
     access = subject.access
     asked: list[Callable[[], object]] = [
-        lambda: access.run(["uname"], 10.0),
+        lambda: access.run(["uname", "-a"], 10.0),
         lambda: access.boot_id(10.0),
         lambda: access.start("run", ["all_reduce_perf"], 10.0),
         lambda: access.poll("run"),
@@ -227,6 +250,10 @@ def test_the_kernel_log_of_a_node_that_restarts_ends_as_unreachable(subject: Sub
 def test_a_file_is_put_under_its_digest_and_stays_there(subject: Subject, tmp_path: Path) -> None:
     file = tmp_path / "archive.tar.gz"
     file.write_bytes(b"content")
+    if "put" not in subject.access.capabilities():
+        with pytest.raises(CapabilityMissing, match="carries no files"):
+            subject.access.put(file, "digest-1")
+        return
     first = subject.access.put(file, "digest-1")
     assert subject.access.put(file, "digest-1") == first
     assert "digest-1" in first
