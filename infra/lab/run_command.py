@@ -10,7 +10,6 @@ Unlike there, an agent that is not heard of shows at once, not after minutes.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
 import time
@@ -88,7 +87,11 @@ class _Refused(Exception):
 
 
 class RunCommand:
-    """The service. `sent` are the commands that it took, in order; `unseen_looks` how often a new one is not known yet."""
+    """The service. `sent` are the commands that it took, in order; `unseen_looks` how often a new one is not known yet.
+
+    `holds_back_output`: agents may not write to the bucket, which they say in their own log alone. `without_agent` are instances
+    whose agent never registered.
+    """
 
     def __init__(
         self,
@@ -103,6 +106,7 @@ class RunCommand:
         self.holds: Holds[Sent] = Holds(loop)
         self.without_agent: set[str] = set()
         self.unseen_looks = 1
+        self.holds_back_output = False
         self.deliver_at_most_s: float | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -202,9 +206,8 @@ class RunCommand:
             return
         if status < 0 and sent.node.agent() != "Online":
             return  # it went down with its node, and nobody has told the service
-        if sent.bucket:
-            with contextlib.suppress(Exception):  # an agent that may not write there says so in its own log alone
-                await asyncio.to_thread(self._put, sent.bucket, sent.key, out)
+        if sent.bucket and not self.holds_back_output:
+            await asyncio.to_thread(self._put, sent.bucket, sent.key, out)
         sent.stdout = out.decode("utf-8", "replace")[:OUT_LIMIT]
         sent.stderr = err.decode("utf-8", "replace")[:ERR_LIMIT]
         sent.response_code = status

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from activities.clients.run_command_boto3 import RunCommandBoto3
 from activities.clients.ssm_access import SsmAccess
 from activities.settings import AccessSettings, AwsRole, AwsSettings, RunCommandSettings
-from infra.lab.ec2_calls import error, read_call
+from infra.lab.ec2_calls import Answer, read_call
 from infra.lab.moto_instances import forget_everything
 from infra.lab.node_root import install_hotspare
 from infra.lab.options import REGION
@@ -55,13 +56,18 @@ class LoopbackManaged:
 
 
 class RunCommandRig:
-    """The endpoint with one node. `failures` are error codes for the next calls of an operation."""
+    """The endpoint with one node.
+
+    `failures` are error codes for the next calls of an operation, `lost_answers` operations whose next call is carried out and
+    answered with an error.
+    """
 
     def __init__(self, loopback: LoopbackNode) -> None:
         forget_everything()
         install_hotspare(loopback.root)
         self.loopback, self.node = loopback, LoopbackManaged(loopback)
         self.failures: list[tuple[str, str]] = []
+        self.lost_answers: list[str] = []
         self.calls: list[str] = []
         self._loop = asyncio.new_event_loop()
         self._threads = [threading.Thread(target=self._loop.run_forever, daemon=True)]
@@ -131,9 +137,18 @@ class RunCommandRig:
         failing = next((one for one in self.failures if one[0] == call.operation), None)
         if failing is not None:
             self.failures.remove(failing)
-        answer = self.service.answer(call.operation, environ) if failing is None else error(400, failing[1], "told to fail")
+        answer = self.service.answer(call.operation, environ) if failing is None else refusal(failing[1])
+        if call.operation in self.lost_answers:
+            self.lost_answers.remove(call.operation)
+            answer = refusal("InternalServerError", 500)
         start_response(f"{answer.status} {'OK' if answer.status < 400 else 'Error'}", list(answer.headers))
         return [answer.body]
+
+
+def refusal(code: str, status: int = 400) -> Answer:
+    """An error as Systems Manager words it."""
+    body = json.dumps({"__type": code, "message": "told to fail"}).encode()
+    return Answer(status, body, (("Content-Type", "application/x-amz-json-1.1"),))
 
 
 class _Quiet(WSGIRequestHandler):
