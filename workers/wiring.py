@@ -211,9 +211,16 @@ class Wiring:
 
     @cached_property
     def access_to(self) -> AccessTo:
-        """Gives the access to a node: SSH, or Jobs of Kubernetes; a head node is always reached over SSH."""
+        """Gives the access to a node: SSH, Jobs of Kubernetes, or Run Command; a head node is always reached over SSH."""
         if self._settings.access.kind == "ssh":
             return self._ssh_access_to
+        if self._settings.access.kind == "ssm":
+            from activities.clients.run_command_boto3 import RunCommandBoto3
+            from activities.clients.ssm_access import SsmAccessTo
+
+            settings, role = self._settings, credentials_of(self._settings, self._role)
+            client = RunCommandBoto3(settings.aws, settings.access.ssm, role)
+            return SsmAccessTo(client, settings.access, lambda: self._ssh_access_to)
         from activities.clients.agent_access import AgentAccessTo
 
         if self.kubernetes is None:

@@ -25,6 +25,8 @@ from infra.lab.ec2_calls import Answer, AwsCall, StatusRow, console_output, erro
 from infra.lab.holds import Hold, Holds
 from infra.lab.moto_instances import forget_everything, set_state, state_of
 from infra.lab.reservations import Reservations
+from infra.lab.run_command import OPERATIONS, RunCommand
+from infra.lab.run_command import SERVICE as SYSTEMS_MANAGER
 
 _NEEDS = {
     "RebootInstances": ("running", "pending"),
@@ -99,6 +101,7 @@ class Ec2Endpoint:
         self._launches = _Launches()
         self._lock = threading.Lock()
         self.auto_scaling = AutoScaling(self)
+        self.run_command: RunCommand | None = None
         self.reservations = Reservations()
         self._server: BaseWSGIServer | None = None
         self._thread: threading.Thread | None = None
@@ -159,6 +162,10 @@ class Ec2Endpoint:
         call = read_call(environ)
         if call.service == SERVICE:
             return self._tables(environ, start_response)
+        if self.run_command is not None and call.service == SYSTEMS_MANAGER and call.operation in OPERATIONS:
+            told = self.run_command.answer(call.operation, environ)
+            start_response(f"{told.status} {'OK' if told.status < 400 else 'Error'}", list(told.headers))
+            return [told.body]
         answer = self._answer(call, environ)
         start_response(f"{answer.status} {'OK' if answer.status < 400 else 'Error'}", list(answer.headers))
         return [answer.body]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import boto3
@@ -39,6 +39,7 @@ class Fleet:
         self._changed = changed
         self._by_id: dict[str, LabNode] = {}
         self._building = True
+        self.at_boot: Callable[[LabNode], Awaitable[None]] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def build(self, endpoint: Ec2Endpoint) -> None:
@@ -85,6 +86,7 @@ class Fleet:
         role = instance.tags.get(TAG_ROLE, ROLE_SPARE)
         folder = self._options.folder.absolute() / "nodes" / name
         node = LabNode(name, role, instance, root=folder, options=self._options, ssh=self._ssh, desk=self._desk)
+        node.at_boot = self.at_boot
         self.nodes[name] = self._by_id[instance_id] = node
         return node
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,13 +20,15 @@ from infra.lab.faults import Fault
 from infra.lab.fleet import CREDENTIALS, Fleet
 from infra.lab.group_test import GroupTest
 from infra.lab.hardware import hardware_of
+from infra.lab.managed import HotspareAgents, ManagedNode, make_documents, put_into
 from infra.lab.moto_instances import state_of
 from infra.lab.node import LabNode, NodeState
 from infra.lab.options import REGION, LabOptions
 from infra.lab.orchestrators import LabJob, Orchestrator, orchestrator_of
+from infra.lab.run_command import RunCommand
 from infra.lab.ssh_server import SshSide
 from infra.lab.temporal_server import TemporalServer
-from infra.lab.writing import write_environment, write_settings, write_ssh, write_temporal_profile
+from infra.lab.writing import INTAKE_TOKEN, write_environment, write_settings, write_ssh, write_temporal_profile
 
 MARKER = ".hotspare-lab"
 """A folder with this file is a lab's and may be emptied by the next one."""
@@ -41,8 +44,12 @@ class Lab:
         self.orchestrator: Orchestrator
         self.endpoint: Ec2Endpoint
         self.ssh: SshSide
+        self.run_command: RunCommand
+        self.agents: HotspareAgents
         database = self.folder / "temporal.sqlite3" if options.temporal_keeps_state else None
         self.temporal = TemporalServer(self.folder / "temporal.log", database) if options.temporal else None
+        if self.options.access == "ssm" and self.options.orchestrator == "kubernetes":
+            raise ValueError("on kubernetes the lab's nodes are reached by ssh or agent, not by ssm")
         self._fleet: Fleet
         self._desk = Desk()
         self._config = self.folder / "hotspare.toml"
@@ -86,6 +93,8 @@ class Lab:
         check(options.memory)
         if options.memory == "dynamodb":
             await asyncio.to_thread(make_table, self.endpoint.url, TABLE, CREDENTIALS)
+        if options.access == "ssm":
+            await self._offer_run_command()
         await self._fleet.build(self.endpoint)
         self.orchestrator = orchestrator_of(self, options)
         await self.orchestrator.start()
@@ -94,9 +103,24 @@ class Lab:
         self._desk.offer("trainctl", self.orchestrator.job.trainctl)
         self._desk.offer("reboot", self._reboot_by_command)
 
+    async def _offer_run_command(self) -> None:
+        """Let nodes be reached by Run Command, and report their own kernel log, as nobody logs in to follow it."""
+        url = self.endpoint.url
+        await asyncio.to_thread(make_documents, url, CREDENTIALS)
+        self.agents = HotspareAgents(self.folder / INTAKE_TOKEN)
+        self._fleet.at_boot = self.agents.begin
+        self.run_command = self.endpoint.run_command = RunCommand(
+            asyncio.get_running_loop(),
+            lambda: [ManagedNode(node) for node in list(self.nodes.values())],
+            partial(put_into, url, CREDENTIALS),
+            REGION,
+        )
+
     async def _take_down(self) -> None:
         if hasattr(self, "ssh"):
             self.ssh.holds.drop_all()
+        if hasattr(self, "run_command"):
+            await self.run_command.close()
         if hasattr(self, "orchestrator"):
             await self.orchestrator.close()
         await self._desk.stop()
@@ -121,7 +145,8 @@ class Lab:
     def _write_files(self) -> None:
         self._write_ssh(learn=True)
         ui_url = self.temporal.ui_url if self.temporal else ""
-        write_settings(self.folder, self.options, ui_url, self.orchestrator.settings())
+        port = self.agents.intake_port if hasattr(self, "agents") else 0
+        write_settings(self.folder, self.options, ui_url, self.orchestrator.settings(), port)
         if self.temporal is not None:
             write_temporal_profile(self.folder, self.temporal.address, self.temporal.namespace)
         write_environment(self.folder, self.environment())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -68,6 +68,7 @@ class LabNode:
         self.server = NodeSshServer(name, self.files, self.processes, ssh)
         self._turn = asyncio.Lock()
         self._changes = Changes()
+        self.at_boot: Callable[[LabNode], Awaitable[None]] | None = None
 
     @property
     def ssh_port(self) -> int:
@@ -162,6 +163,8 @@ class LabNode:
         await self.server.start()
         self.boots += 1
         self._set_state(NodeState.UP)
+        if self.at_boot is not None:
+            await self.at_boot(self)
 
     def inject(self, fault: Fault) -> list[str]:
         """Give the node a fault now: kernel lines, GPU state, death of the work. Returns the lines that were printed."""

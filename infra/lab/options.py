@@ -19,7 +19,8 @@ class LabOptions:
     `temporal_keeps_state` gives the Temporal server a file, so that it can be stopped and started again in a test.
     `time_scale` multiplies all times of the lab; the times themselves are in seconds.
     `orchestrator` starts the job: command, kubernetes, slurm. For kubernetes, `job_kind` is Job, JobSet, PyTorchJob or TrainJob,
-    `access` how Hotspare reaches the nodes (ssh or agent), `kwok_nodes` how many Node objects there are without a machine.
+    `kwok_nodes` how many Node objects there are without a machine.
+    `access` is how Hotspare reaches the nodes: ssh, agent (on kubernetes), or ssm (Run Command; not on kubernetes).
     `memory` is where Hotspare keeps host memory: sqlite, or dynamodb, at the lab's own endpoint.
     """
 

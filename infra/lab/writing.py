@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from infra.lab.dynamodb import TABLE
+from infra.lab.managed import ANSWER_S, BUCKET, POLL_S
 from infra.lab.node import LabNode
 from infra.lab.node_root import write_atomically
 from infra.lab.options import REGION, LabOptions
@@ -34,7 +35,11 @@ def write_ssh(folder: Path, nodes: Iterable[LabNode], *, learn: bool) -> None:
 
 
 def write_settings(
-    folder: Path, options: LabOptions, ui_url: str, more: Mapping[str, Mapping[str, object]] | None = None
+    folder: Path,
+    options: LabOptions,
+    ui_url: str,
+    more: Mapping[str, Mapping[str, object]] | None = None,
+    intake_port: int = 0,
 ) -> Path:
     """Write `hotspare.toml`; returns its path. The times are the lab's: a lab node boots in seconds. `more` replaces keys,
     None takes one away."""
@@ -68,7 +73,7 @@ def write_settings(
         "notify": {"log": str(folder / "pages.jsonl")},
         "store": {"host_memory": str(folder / "host-memory.sqlite3"), "evidence_dir": str(folder / "evidence")},
         "effects": {"settle_s": 10.0, "boot_poll_s": 0.3, "stop_deadline_s": 30.0},
-        "intake": {"port": 0, "token_file": str(folder / INTAKE_TOKEN)},
+        "intake": {"port": intake_port, "token_file": str(folder / INTAKE_TOKEN)},
         "watcher": {
             "cursors": str(folder / "cursors.json"),
             "repeat_s": 5.0,
@@ -79,6 +84,9 @@ def write_settings(
     }
     if options.memory == "dynamodb":
         tables["store"] |= {"memory": "dynamodb", "table": TABLE}
+    if options.access == "ssm":
+        tables["access"] |= {"kind": "ssm"}
+        tables["access.ssm"] = {"bucket": BUCKET, "answer_s": ANSWER_S, "poll_s": POLL_S}
     if ui_url:
         tables["temporal"] = {"ui_url": ui_url}
     for name, values in (more or {}).items():

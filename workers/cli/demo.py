@@ -32,7 +32,7 @@ def demo(
     keep: Annotated[Path | None, typer.Option("--keep", help="Keep logs and state in this new folder.")] = None,
     orchestrator: Annotated[str, typer.Option(help="What starts the job: command, kubernetes or slurm.")] = "command",
     job_kind: Annotated[str, typer.Option(help="On kubernetes: Job, JobSet, PyTorchJob or TrainJob.")] = "Job",
-    access: Annotated[str, typer.Option(help="On kubernetes, how Hotspare reaches nodes: ssh or agent.")] = "ssh",
+    access: Annotated[str, typer.Option(help="How Hotspare reaches nodes: ssh, ssm, or on kubernetes agent.")] = "ssh",
 ) -> None:
     """Heal three faults on a lab cluster before your eyes. Ends with 0 only when the job trains again after each."""
     with answering(as_json=False):

@@ -45,7 +45,7 @@ def up(
     instance_type: Annotated[str, typer.Option(help="Instance type that the nodes play.")] = "p5.48xlarge",
     orchestrator: Annotated[str, typer.Option(help="What starts the job: command, kubernetes or slurm.")] = "command",
     job_kind: Annotated[str, typer.Option(help="On kubernetes: Job, JobSet, PyTorchJob or TrainJob.")] = "Job",
-    access: Annotated[str, typer.Option(help="On kubernetes, how Hotspare reaches nodes: ssh or agent.")] = "ssh",
+    access: Annotated[str, typer.Option(help="How Hotspare reaches nodes: ssh, ssm, or on kubernetes agent.")] = "ssh",
     kwok_nodes: Annotated[int, typer.Option(min=0, max=5000, help="On kubernetes: so many more Nodes without machines.")] = 0,
     memory: Annotated[
         str, typer.Option(help="Where Hotspare keeps host memory: sqlite, or dynamodb at the lab's endpoint.")

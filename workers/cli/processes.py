@@ -146,8 +146,8 @@ async def _connected(settings: Settings, stop: asyncio.Event) -> Client | None:
 
 
 async def _watcher(settings: Settings, client: Client, stop: asyncio.Event, announce: Announce) -> None:
-    if settings.access.kind == "agent":
-        announce("watcher", 'nothing to do: with access.kind = "agent" the agents on the nodes report to the intake', nodes=0)
+    if (kind := settings.access.kind) in ("agent", "ssm"):
+        announce("watcher", f'nothing to do: with access.kind = "{kind}" the agents on the nodes report to the intake', nodes=0)
         await stop.wait()
         return
     from workers.watcher.watcher import Watcher

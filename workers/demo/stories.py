@@ -35,14 +35,14 @@ class Story:
 
 @dataclass(frozen=True)
 class Setting:
-    """What the job runs on. `job_kind` and `access` count where the orchestrator is kubernetes. ValueError for a wrong word."""
+    """What the job runs on. `job_kind` counts where the orchestrator is kubernetes. ValueError for a wrong word."""
 
     orchestrator: str = "command"
     job_kind: str = "Job"
     access: str = "ssh"
 
     def __post_init__(self) -> None:
-        for word, known in ((self.orchestrator, ORCHESTRATORS), (self.job_kind, JOB_KINDS), (self.access, ("ssh", "agent"))):
+        for word, known in ((self.orchestrator, ORCHESTRATORS), (self.job_kind, JOB_KINDS), (self.access, ("ssh", "agent", "ssm"))):
             if word not in known:
                 raise ValueError(f"{word} is not known here; there are {', '.join(known)}")
 
@@ -55,7 +55,8 @@ class Setting:
     def protocols(self) -> str:
         """What is spoken there; by agent nobody logs in."""
         more = {"kubernetes": "Kubernetes", "slurm": "Slurm"}.get(self.orchestrator)
-        ssh = None if self.orchestrator == "kubernetes" and self.access == "agent" else "SSH"
+        by_agent = self.orchestrator == "kubernetes" and self.access == "agent"
+        ssh = None if by_agent else "Run Command" if self.access == "ssm" else "SSH"
         return ", ".join(filter(None, ("EC2", ssh, more, "Temporal")))
 
     @property
