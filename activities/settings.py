@@ -328,8 +328,8 @@ class BurnInSettings(Section):
     launcher: Literal["auto", "mpirun", "srun", "kubernetes", "mpijob", "torchrun"] = Field(
         "auto",
         description="mpirun: on the launch host; srun: a step of Slurm, told on the launch host; kubernetes: mpirun in pods on "
-        "the nodes, with access.agent_tools_image; mpijob: the same as an MPIJob of Kubeflow; torchrun: PyTorch on each node, where "
-        "nccl-tests is absent. auto: kubernetes where access.kind is agent, srun where job.adapter is slurm, else mpirun",
+        "the nodes, with access.agent_tools_image; mpijob: the same as an MPIJob of Kubeflow; torchrun: PyTorch on each node, "
+        "where nccl-tests is absent. auto: kubernetes where access.kind is agent, srun where job.adapter is slurm, else mpirun",
     )
     launch_host: str = Field("", description="Alias of the host that runs mpirun or srun; empty: the job's head node")
     command: list[str] = Field(
@@ -345,6 +345,7 @@ class BurnInSettings(Section):
             "--ntasks-per-node={gpus}",
             "--gpus-per-node={gpus}",
             "--exclusive",
+            "--immediate={start_s}",
             "--mpi=pmix",
             "--kill-on-bad-exit=1",
             *_ALL_REDUCE,
@@ -353,8 +354,8 @@ class BurnInSettings(Section):
             "-n",
             "20",
         ],
-        description="For srun: argument list of a group run, with the same words. Job name, reservation and time limit are "
-        "told by variables of srun; --mpi is what all_reduce_perf was built for",
+        description="For srun: argument list of a group run, with the same words, and {start_s} for slurm_start_s. Job name, "
+        "reservation and time limit are told by variables of srun; --mpi is what all_reduce_perf was built for",
     )
     torch_command: list[str] = Field(
         [
@@ -398,7 +399,7 @@ class BurnInSettings(Section):
     slurm_start_s: float = Field(
         60.0,
         gt=0,
-        description="For srun: until Slurm has started the step, or the run is given up. Hotspare default: a prolog takes seconds",
+        description="For srun: until Slurm has started the step, else it is given up. Hotspare default: a prolog takes seconds",
     )
     node_command: list[str] = Field(
         ["all_reduce_perf", "-b", "1G", "-e", "16G", "-f", "4", "-g", "{gpus}", "-n", "20"],

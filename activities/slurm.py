@@ -83,6 +83,19 @@ class Slurm:
         """Cancel a job."""
         self._run("scancel", [job], sudo=self._settings.sudo)
 
+    def cancel_named(self, name: str) -> None:
+        """Cancel every job of this name; that there is none is no error."""
+        self._run("scancel", [f"--name={name}"], sudo=self._settings.sudo)
+
+    def states_named(self, name: str) -> list[str]:
+        """The states of the jobs of this name that have not ended, such as RUNNING."""
+        return self._run("squeue", ["--noheader", f"--name={name}", "--format=%T"]).split()
+
+    def reservations(self) -> set[str]:
+        """The names of all reservations."""
+        shown = self._run("scontrol", ["--oneliner", "show", "reservations"], sudo=self._settings.sudo)
+        return {line.split()[0].partition("=")[2] for line in shown.splitlines() if line.startswith("ReservationName=")}
+
     def config(self) -> dict[str, str]:
         """What slurmctld goes by, by the names of slurm.conf."""
         pairs = (line.partition("=") for line in self._run("scontrol", ["show", "config"]).splitlines())

@@ -77,7 +77,7 @@ class AgentAccess:
     def start(self, run_id: str, command: list[str], deadline_s: float) -> None:
         self._start(run_id, command, deadline_s, self._access.output_limit, joined=True)
 
-    def poll(self, run_id: str) -> DetachedRun:
+    def poll(self, run_id: str, output_limit: int | None = None) -> DetachedRun:
         self._ready_node()
         return self._runs.poll(run_id)
 

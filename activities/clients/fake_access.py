@@ -57,7 +57,7 @@ class FakeAccess:
     def start(self, run_id: str, command: list[str], deadline_s: float) -> None:
         self._points.carry_out("start", self._machine.name, lambda: self._start(run_id, command))
 
-    def poll(self, run_id: str) -> DetachedRun:
+    def poll(self, run_id: str, output_limit: int | None = None) -> DetachedRun:
         return self._points.carry_out("poll", self._machine.name, lambda: self._poll(run_id))
 
     def kill(self, run_id: str) -> None:
@@ -107,7 +107,8 @@ class FakeAccess:
                 self._machine.runs[run_id].looks_left = self._looks_per_run()
 
     def _node_run(self, command: list[str]) -> FakeRun:
-        if not command or Path(command[0]).name != "all_reduce_perf":
+        # As the one-node test is called, or inside the wrapper of a group run.
+        if not any(Path(word[:300]).name == "all_reduce_perf" for word in command):
             return FakeRun(f"{command[:1]}: command not found\n", 127)
         if self._machine.lost_gpus:
             return FakeRun("Test NCCL failure common.cu:1012 'unhandled cuda error (run with NCCL_DEBUG=INFO for details)'\n", 2)

@@ -54,7 +54,7 @@ class KubeLauncher:
     def start(self, run_id: str, nodes: list[Node], deadline_s: float) -> None:
         if not self._access.agent_tools_image:
             raise BadInput('access.agent_tools_image is not set; burn_in.launcher = "kubernetes" runs mpirun and sshd from it')
-        command = group_command(self._burn_in, nodes)
+        command = group_command(self._burn_in, nodes, run_id)
         self._make_keys(run_id)
         others = [_part_of(run_id, place) for place in range(1, len(nodes))]
         wait_s, port = self._access.agent_start_s, str(self._access.pods.ssh_port)
@@ -64,7 +64,7 @@ class KubeLauncher:
             self._runs.start(part, self._job(run_id, part, spec, node, nodes))
         launch = ["sh", "-c", LAUNCH, "sh", port, KEYS, *command]
         more: dict[str, Any] = {"waits_for": [job_name(part) for part in others], "waits_s": wait_s}
-        spec = spec_of(run_id, launch, deadline_s, self._access.output_limit, self._namespace, joined=True, **more)
+        spec = spec_of(run_id, launch, deadline_s, self._burn_in.output_limit, self._namespace, joined=True, **more)
         self._runs.start(run_id, self._job(run_id, run_id, spec, nodes[0], nodes))
 
     def poll(self, run_id: str) -> DetachedRun:

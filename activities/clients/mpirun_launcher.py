@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from activities.errors import CapabilityMissing
+from activities.clients.launching import around, filled, words_of
 from activities.inventory import Node
 from activities.node_access import DetachedRun, NodeAccess
 from activities.settings import BurnInSettings
@@ -18,22 +18,21 @@ class MpirunLauncher:
         self._settings = settings
 
     def start(self, run_id: str, nodes: list[Node], deadline_s: float) -> None:
-        self._access_to_host().start(run_id, group_command(self._settings, nodes), deadline_s)
+        self._access_to_host().start(run_id, group_command(self._settings, nodes, run_id), deadline_s)
 
     def poll(self, run_id: str) -> DetachedRun:
-        return self._access_to_host().poll(run_id)
+        return whole(self._access_to_host(), run_id, self._settings)
 
     def kill(self, run_id: str) -> None:
         self._access_to_host().kill(run_id)
 
 
-def group_command(settings: BurnInSettings, nodes: list[Node]) -> list[str]:
+def group_command(settings: BurnInSettings, nodes: list[Node], run_id: str) -> list[str]:
     """Fill the ranks and hosts into the configured command. Hosts are named as the launch host knows them: by node name."""
-    if not nodes:
-        raise CapabilityMissing("a group run needs at least one node")
-    slots = [(node.name, node.gpus or settings.gpus_per_node) for node in nodes]
-    words = {
-        "{ranks}": str(sum(count for _, count in slots)),
-        "{hosts}": ",".join(f"{name}:{count}" for name, count in slots),
-    }
-    return [words.get(part, part) for part in settings.command]
+    return around(settings, filled(settings.command, words_of(settings, nodes)), run_id, nodes)
+
+
+def whole(access: NodeAccess, run_id: str, settings: BurnInSettings) -> DetachedRun:
+    """Look at a run; of one that has ended, fetch all of its output: the list of ranks stands at its beginning."""
+    run = access.poll(run_id)
+    return run if run.exit_status is None else access.poll(run_id, settings.output_limit)

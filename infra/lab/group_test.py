@@ -149,9 +149,10 @@ class GroupTest:
         table = nccl_output.Table(ranks, group_busbw(nodes, self._hardware), wrong, ",".join(node.name for node in nodes))
         ends = {asyncio.ensure_future(process.wait()): node for node, process in started}
         steps = nccl_output.sizes(options)
+        wait_s = self._test_s / len(steps) * nccl_output.longer(options)
         try:
             for size in steps:
-                done, _ = await asyncio.wait(ends, timeout=self._test_s / len(steps), return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(ends, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
                 if done:
                     lost = ends[done.pop()]
                     await reply.err(_killed(nodes.index(lost), lost.name))

@@ -18,6 +18,7 @@ from infra.lab.dynamodb import TABLE, check, make_table
 from infra.lab.ec2_endpoint import Ec2Endpoint
 from infra.lab.faults import Fault
 from infra.lab.fleet import CREDENTIALS, Fleet
+from infra.lab.gathered_test import GatheredTest
 from infra.lab.group_test import GroupTest
 from infra.lab.hardware import hardware_of
 from infra.lab.managed import HotspareAgents, ManagedNode, make_documents, put_into
@@ -96,10 +97,11 @@ class Lab:
         if options.access == "ssm":
             await self._offer_run_command()
         await self._fleet.build(self.endpoint)
+        self.group_test = GroupTest(self, hardware, options.group_test_s)
+        self._desk.offer("mpirun", self.group_test.run)
+        self._desk.offer("group-member", GatheredTest(self.group_test).join)
         self.orchestrator = orchestrator_of(self, options)
         await self.orchestrator.start()
-        group_test = GroupTest(self, hardware, options.group_test_s)
-        self._desk.offer("mpirun", group_test.run)
         self._desk.offer("trainctl", self.orchestrator.job.trainctl)
         self._desk.offer("reboot", self._reboot_by_command)
 

@@ -190,8 +190,8 @@ async def test_a_run_is_ended_when_nobody_waits_for_it_and_left_when_somebody_wi
 
 
 def test_the_launch_command_names_ranks_and_slots_of_each_node(fleet: FakeFleet) -> None:
-    command = group_command(BurnInSettings(), group(fleet, "node-1", "spare-1").nodes)
-    assert command[:5] == ["mpirun", "-np", "16", "--host", "node-1:8,spare-1:8"]
+    command = group_command(BurnInSettings(), group(fleet, "node-1", "spare-1").nodes, "burn/1")
+    assert command[5:11] == ["mpirun", "-np", "16", "--host", "node-1:8,spare-1:8", "{environment}"]
 
 
 def test_the_launcher_runs_detached_on_the_launch_host(fleet: FakeFleet) -> None:

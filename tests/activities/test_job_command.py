@@ -46,7 +46,7 @@ class Head:
     def start(self, run_id: str, command: list[str], deadline_s: float) -> None:
         raise NotImplementedError
 
-    def poll(self, run_id: str) -> DetachedRun:
+    def poll(self, run_id: str, output_limit: int | None = None) -> DetachedRun:
         raise NotImplementedError
 
     def kill(self, run_id: str) -> None:

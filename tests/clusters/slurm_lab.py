@@ -37,7 +37,7 @@ class SlurmLab:
     """The lab, its Slurm, and Hotspare's adapter and marks over SSH on the head node."""
 
     def __init__(self, lab: Lab, wiring: Wiring) -> None:
-        self.lab, self._wiring = lab, wiring
+        self.lab, self.wiring = lab, wiring
         self.cluster = cast(SlurmCluster, lab.orchestrator)
         self.job = cast(TrainJob, lab.job)
         self.adapter = cast(SlurmJobs, wiring._job_adapter)
@@ -45,7 +45,7 @@ class SlurmLab:
 
     async def node(self, name: str) -> Node:
         """The inventory's entry."""
-        return await asyncio.to_thread(self._wiring.inventory.resolve, "", name)
+        return await asyncio.to_thread(self.wiring.inventory.resolve, "", name)
 
     async def call(self, what: Callable[..., Any], *words: Any) -> Any:
         """Call a method of adapter or marks as an activity does: in a thread."""

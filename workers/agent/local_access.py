@@ -37,7 +37,7 @@ class LocalAccess:
     def start(self, run_id: str, command: list[str], deadline_s: float) -> None:
         raise self._only_follows()
 
-    def poll(self, run_id: str) -> DetachedRun:
+    def poll(self, run_id: str, output_limit: int | None = None) -> DetachedRun:
         raise self._only_follows()
 
     def kill(self, run_id: str) -> None:

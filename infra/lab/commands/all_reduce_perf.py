@@ -42,7 +42,7 @@ def main() -> None:
     )
     steps = nccl_output.sizes(options)
     for size in steps:
-        time.sleep(state["test_s"] / len(steps))
+        time.sleep(state["test_s"] / len(steps) * nccl_output.longer(options))
         sys.stdout.write(table.row(size))
         sys.stdout.flush()
     sys.stdout.write(table.footer())

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 
 WARM_UP_ITERATIONS = 5
+ITERATIONS = 20
 NCCL_VERSION = "2.27.3+cuda13.0"
 Rank = tuple[str, int, int, str, str]
 """Host, process id, device index, PCI address, GPU name."""
@@ -30,7 +31,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("-f", "--stepfactor", type=int, default=2)
     parser.add_argument("-g", "--ngpus", type=int, default=1)
     parser.add_argument("-t", "--nthreads", type=int, default=1)
-    parser.add_argument("-n", "--iters", type=int, default=20)
+    parser.add_argument("-n", "--iters", type=int, default=ITERATIONS)
     parser.add_argument("-w", "--warmup_iters", type=int, default=WARM_UP_ITERATIONS)
     parser.add_argument("-c", "--check", type=int, default=1)
     options = parser.parse_args(words)
@@ -46,6 +47,11 @@ def sizes(options: argparse.Namespace) -> list[int]:
         found.append(size)
         size *= options.stepfactor
     return found
+
+
+def longer(options: argparse.Namespace) -> float:
+    """How much longer a run takes than one with the usual number of iterations."""
+    return float(options.iters) / ITERATIONS
 
 
 def header(options: argparse.Namespace, ranks: Sequence[Rank]) -> str:

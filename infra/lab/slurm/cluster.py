@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from activities.settings import BurnInSettings
 from infra.lab.fleet import HEAD
+from infra.lab.gathered_test import GatheredTest
 from infra.lab.node import LabNode
 from infra.lab.options import LabOptions
 from infra.lab.orchestrators import LabJob, Tables
@@ -15,6 +17,9 @@ from infra.lab.slurm.slurm_job import TrainJob
 
 if TYPE_CHECKING:
     from infra.lab.lab import Lab
+
+WITHOUT_MPI = [word for word in BurnInSettings().srun_command if not word.startswith("--mpi=")]
+"""Debian's Slurm is built without PMIx, and what the lab's nodes run needs none."""
 
 
 class SlurmCluster:
@@ -38,8 +43,9 @@ class SlurmCluster:
         files.write_conf(daemons.conf, daemons.run, daemons.socket, controller, self.nodes, by_name)
         head = self._lab.nodes[HEAD]
         files.write_batch_script(self._train.script, self._desk_file(head), daemons.folder / "train.out", self._options)
-        files.write_head_commands(head.files.bin, daemons.conf)
+        files.write_head_commands(head.files.bin, daemons.conf, self._desk_file(head))
         self._lab.offer("slurm-rank", self._train.run_rank)
+        self._lab.offer("srun-member", GatheredTest(self._lab.group_test, lambda name: self.nodes[name].name).join)
         await daemons.start(self.nodes)
 
     def _desk_file(self, head: LabNode) -> Path:
@@ -67,6 +73,7 @@ class SlurmCluster:
                 "progress": ["trainctl", "progress", "{job}"],
             },
             "slurm": {"hold_deadline_s": 30.0},
+            "burn_in": {"srun_command": WITHOUT_MPI},
         }
 
     def environment(self) -> dict[str, str]:

@@ -90,9 +90,13 @@ def write_batch_script(path: Path, desk_file: Path, output: Path, options: LabOp
     )
 
 
-def write_head_commands(folder: Path, conf: Path) -> None:
-    """Put Slurm's commands on the head node's PATH."""
+def write_head_commands(folder: Path, conf: Path, desk_file: Path) -> None:
+    """Put Slurm's commands on the head node's PATH, and the test that srun starts on other nodes from there."""
     for name in HEAD_COMMANDS:
         path = folder / name
         path.write_text(f'#!/bin/sh\nSLURM_CONF={shlex.quote(str(conf))} exec {program(name)} "$@"\n')
         path.chmod(0o755)
+    test = folder / "all_reduce_perf"
+    words = shlex.join([os.path.realpath(sys.executable), "-P", "-S", "-m", "infra.lab.slurm.all_reduce", str(desk_file)])
+    test.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(str(TREE))} exec {words} "$@"\n')
+    test.chmod(0o755)
