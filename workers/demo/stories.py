@@ -42,7 +42,11 @@ class Setting:
     access: str = "ssh"
 
     def __post_init__(self) -> None:
-        for word, known in ((self.orchestrator, ORCHESTRATORS), (self.job_kind, JOB_KINDS), (self.access, ("ssh", "agent", "ssm"))):
+        for word, known in (
+            (self.orchestrator, ORCHESTRATORS),
+            (self.job_kind, JOB_KINDS),
+            (self.access, ("ssh", "agent", "ssm")),
+        ):
             if word not in known:
                 raise ValueError(f"{word} is not known here; there are {', '.join(known)}")
 
