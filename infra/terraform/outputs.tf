@@ -11,6 +11,12 @@ locals {
     ["", "[evidence]", "bucket = \"${var.evidence_bucket}\"", "prefix = \"${var.evidence_prefix}\""],
     var.evidence_kms_key_arn == null ? [] : ["kms_key = \"${var.evidence_kms_key_arn}\""],
   )
+  access_lines = !var.run_command ? [] : concat(
+    ["", "[access]", "kind = \"ssm\""],
+    ["", "[access.ssm]"],
+    ["document = \"${aws_ssm_document.node["node"].name}\"", "look_document = \"${aws_ssm_document.node["node-look"].name}\""],
+    var.run_command_bucket == null ? [] : ["bucket = \"${var.run_command_bucket}\"", "prefix = \"${var.run_command_prefix}\""],
+  )
   kubernetes_lines = var.eks_cluster == null ? [] : [
     "", "[kubernetes]", "source = \"eks\"", "eks_cluster = \"${var.eks_cluster}\"", "namespace = \"${var.eks_namespace}\"",
   ]
@@ -23,6 +29,7 @@ output "settings" {
     local.role_lines,
     local.store_lines,
     local.evidence_lines,
+    local.access_lines,
     ["", "[intake]", "event_queue = \"${aws_sqs_queue.events.url}\""],
     local.kubernetes_lines,
     [""],
@@ -67,6 +74,11 @@ output "memory_table" {
 output "people_policy_arn" {
   description = "Policy to attach to people who read and correct the ledger; null where host memory is a file."
   value       = one([for policy in aws_iam_policy.people : policy.arn])
+}
+
+output "node_output_policy_arn" {
+  description = "Policy to attach to the role in the nodes' instance profile, which lets them write long outputs of Run Command; null without a bucket."
+  value       = one(aws_iam_policy.node_output[*].arn)
 }
 
 output "security_group_id" {

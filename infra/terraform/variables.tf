@@ -111,6 +111,24 @@ variable "evidence_kms_key_arn" {
   default     = null
 }
 
+variable "run_command" {
+  description = "Reach nodes by Run Command of Systems Manager (access.kind = \"ssm\"): make its documents, and let the roles send these."
+  type        = bool
+  default     = false
+}
+
+variable "run_command_bucket" {
+  description = "Name of an S3 bucket of yours for outputs of more than 24,000 characters (access.ssm.bucket); null: none. Block public access to it, and let objects expire after a day."
+  type        = string
+  default     = null
+}
+
+variable "run_command_prefix" {
+  description = "Begin of their keys (access.ssm.prefix)."
+  type        = string
+  default     = "hotspare/run-command"
+}
+
 variable "vpc_id" {
   description = "VPC in which Hotspare runs; null: no security group is made."
   type        = string

@@ -26,7 +26,7 @@ MIRRORS = (
     "/usr/share/terraform/plugins",
 )
 OUTPUTS = re.findall(r'^output "(\w+)"', (TREE / "infra" / "terraform" / "outputs.tf").read_text(), re.MULTILINE)
-SERVICES = ("autoscaling", "dynamodb", "ec2", "eks", "events", "iam", "sqs", "sts")
+SERVICES = ("autoscaling", "dynamodb", "ec2", "eks", "events", "iam", "sqs", "ssm", "sts")
 
 
 def mirror() -> Path | None:
@@ -65,7 +65,7 @@ class Terraform:
         self.run("init", "-input=false", f"-plugin-dir={mirror()}")
 
     def _copy_module(self) -> None:
-        for part in ("terraform", "iam"):
+        for part in ("terraform", "iam", "ssm"):
             no_code = shutil.ignore_patterns("*.py", "__pycache__")
             shutil.copytree(TREE / "infra" / part, self.folder / "hotspare" / part, ignore=no_code)
 

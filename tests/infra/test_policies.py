@@ -11,6 +11,8 @@ import pytest
 from activities import names
 from infra.iam import hyperpod
 from infra.iam.policies import WITHOUT_RESOURCES
+from infra.iam.run_command import CANCEL
+from infra.iam.run_command import WITHOUT_RESOURCES as FOLLOW
 from infra.iam.table import HYPERPOD
 from tests.activities.iam_endpoint import ACCOUNT
 from tests.infra.policy_lint import findings
@@ -41,12 +43,15 @@ def test_what_is_granted_on_everything_only_looks_and_the_rest_is_the_clusters(n
             continue
         resources = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
         if "*" in resources:
-            assert set(statement["Action"]) <= set(WITHOUT_RESOURCES), statement["Sid"]
+            # A command is cancelled by its id, which AWS limits to no resource; only who may change a node has it.
+            assert set(statement["Action"]) <= {*WITHOUT_RESOURCES, *FOLLOW}, statement["Sid"]
+            assert CANCEL not in statement["Action"] or name in ("run_command/aws.json", "run_command/ssh.json")
         elif any(resource.endswith(("/*", ":*")) and "/index/" not in resource for resource in resources):
             if statement["Condition"].get("Bool") == {"ec2:IsLaunchTemplateResource": "true"}:
                 continue  # a launch template of the cluster names it
             equals = statement["Condition"]["StringEquals"]
-            assert {f"aws:ResourceTag/{names.TAG_CLUSTER}", f"aws:RequestTag/{names.TAG_CLUSTER}"} & set(equals), statement["Sid"]
+            kinds = ("aws:ResourceTag", "aws:RequestTag", "ssm:resourceTag")
+            assert {f"{kind}/{names.TAG_CLUSTER}" for kind in kinds} & set(equals), statement["Sid"]
 
 
 @pytest.mark.parametrize(

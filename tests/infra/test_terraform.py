@@ -16,10 +16,11 @@ import pytest
 from moto import backends
 
 from activities import memory_table, names
-from infra.iam import host_memory, hyperpod, provisioning
+from infra.iam import host_memory, hyperpod, provisioning, run_command
 from infra.iam.policies import policy_of
 from infra.iam.table import HYPERPOD, PERMISSIONS
 from infra.lab.options import REGION
+from infra.ssm import documents
 from tests.activities.iam_endpoint import ACCOUNT, IamEndpoint, of_cluster, unenforced
 from tests.infra.policy_lint import findings
 from tests.infra.terraform import TREE, Terraform, TerraformFailed, needs_terraform
@@ -39,7 +40,7 @@ class Aws:
     """An AWS account on loopback, with a VPC, a group of nodes and a launch template that were there before."""
 
     def __init__(self) -> None:
-        for service in ("dynamodb", "events", "iam"):  # moto's state belongs to the process, and other tests made tables too
+        for service in ("dynamodb", "events", "iam", "ssm"):  # moto's state belongs to the process, and other tests made tables too
             backend: Any = backends.get_backend(service)
             backend[ACCOUNT].reset()
         self.endpoint = IamEndpoint()
@@ -65,6 +66,8 @@ class Aws:
             "launch_spares": True,
             "launched_role_arns": [NODE_ROLE],
             "evidence_bucket": "bundles",
+            "run_command": True,
+            "run_command_bucket": "outputs",
             "memory_deletion_protection": False,
             "vpc_id": self.vpc,
             "node_security_group_ids": {"nodes": self.nodes},
@@ -307,11 +310,28 @@ def test_the_group_of_spares_keeps_a_number_and_judges_nothing(aws: Aws, module:
     assert tags | {names.TAG_CLUSTER: CLUSTER, names.TAG_ROLE: names.ROLE_SPARE} == tags
 
 
+def test_the_documents_are_made_as_they_are_and_the_roles_may_send_no_other(aws: Aws, module: Terraform) -> None:
+    ssm, iam, name = aws.client("ssm"), aws.client("iam"), f"hotspare-{CLUSTER}"
+    for document in (documents.NODE, documents.LOOK):
+        made = ssm.get_document(Name=document.replace("hotspare", name, 1))
+        assert json.loads(made["Content"]) == documents.document(document)
+    for role in run_command.PERMISSIONS:
+        statements = iam.get_role_policy(RoleName=f"{name}-{role}", PolicyName="run-command")["PolicyDocument"]["Statement"]
+        sends = [one["Resource"] for one in statements if one["Sid"] == "SendTheseDocuments"]
+        assert all(resource.split("/")[1].startswith(f"{name}-node") for resource in sends[0])
+    node = iam.get_policy(PolicyArn=module.outputs()["node_output_policy_arn"])["Policy"]
+    version = iam.get_policy_version(PolicyArn=node["Arn"], VersionId=node["DefaultVersionId"])["PolicyVersion"]["Document"]
+    assert version["Statement"][0]["Resource"] == "arn:aws:s3:::outputs/hotspare/run-command/*"
+
+
 def test_the_settings_that_it_prints_are_settings_of_hotspare(module: Terraform) -> None:
     outputs = module.outputs()
     settings = parse_settings(tomllib.loads(outputs["settings"]), Path("hotspare.toml"))
     assert (settings.name, settings.aws.region, settings.evidence.bucket) == (CLUSTER, REGION, "bundles")
     assert settings.intake.event_queue == outputs["event_queue_url"]
+    ssm = settings.access.ssm
+    assert (settings.access.kind, ssm.document, ssm.bucket) == ("ssm", f"hotspare-{CLUSTER}-node", "outputs")
+    assert ssm.look_document == f"hotspare-{CLUSTER}-node-look"
     assert (settings.store.memory, settings.store.table) == ("dynamodb", outputs["memory_table"])
     assert {role: one.role_arn for role, one in settings.aws.roles.items()} == outputs["role_arns"]
 

@@ -17,6 +17,7 @@ PARTS: tuple[tuple[str, str, str], ...] = (
     ("kubernetes", "*.yaml", "helm/hotspare/files"),  # the chart says nothing anew: it renders these
     ("terraform", "*.tf", "terraform"),
     ("iam", "**/*.json", "iam"),
+    ("ssm", "*.json", "ssm"),
     ("systemd", "hotspare*", "systemd"),
 )
 """Folder of the release, which files of it, and where they are written."""
