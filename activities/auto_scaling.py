@@ -38,11 +38,13 @@ class GroupMember(Message):
 
 
 class GroupSize(Message):
-    """The sizes of a group: MinSize, MaxSize and DesiredCapacity."""
+    """A group: MinSize, MaxSize and DesiredCapacity, the lifecycle state of each member, and the processes that are suspended."""
 
     smallest: int
     largest: int
     desired: int
+    members: dict[str, str] = {}
+    suspended: list[str] = []
 
 
 class AutoScalingClient(Protocol):
@@ -60,6 +62,10 @@ class AutoScalingClient(Protocol):
 
     def exit_standby(self, group: str, instance_id: str) -> None:
         """Put it back into service; DesiredCapacity rises by one."""
+        ...
+
+    def terminate(self, instance_id: str, *, decrement: bool) -> None:
+        """Terminate a member. The group launches another, unless `decrement` has DesiredCapacity fall by one."""
         ...
 
 

@@ -28,10 +28,11 @@ class DrainForReplacement(Message):
 
 
 class AwaitGone(Message):
-    """Wait until the instance of a node is terminated."""
+    """Wait until the instance of a node is terminated. `look`: where it says why it is not, empty for clustermgtd's log."""
 
     node: Node
     deadline_s: float
+    look: str = ""
 
 
 class GivenUp(Message):
@@ -91,13 +92,16 @@ class GivingUpActivities:
         """Wait until the instance is terminated; DeadlinePassed when it is not in time."""
         with as_application_error():
             node = request.node
-            before, since = waited_before(), self._clock.now()
+            before, began = waited_before(), self._clock.now()
             while (state := self._state(node)) not in GONE:
-                waited = before + self._clock.now() - since
+                waited = before + self._clock.now() - began
                 if waited >= request.deadline_s:
+                    since = f"{node.instance_id} is still {state} {request.deadline_s / 60:.0f} minutes after"
                     raise DeadlinePassed(
-                        f"{node.instance_id} is still {state} {request.deadline_s / 60:.0f} minutes after the drain of "
-                        f"{node.name}; is clustermgtd at work on the head node? See /var/log/parallelcluster/clustermgtd"
+                        f"{since} {node.name} was given up; look: {request.look}"
+                        if request.look
+                        else f"{since} the drain of {node.name}; is clustermgtd at work on the head node? See "
+                        "/var/log/parallelcluster/clustermgtd"
                     )
                 beat(waited)
                 self._clock.wait(self._settings.boot_poll_s)

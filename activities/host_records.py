@@ -68,7 +68,7 @@ class HostRecord(Message):
     `handled_at` is when the last incident ended well: kernel lines up to then are history. `strikes` counts all there ever were,
     `struck` tells the newest one by one, because an old strike weighs less. `faults` and `gpus` are for the diagnosis alone and
     stay out of the histories of workflows. `seen_at` is when name, place and GPUs were last written down. `spare_test` is the
-    last one of a node of the pool.
+    last one of a node of the pool. `succeeds` is the node in whose place its owner launched this one.
     """
 
     instance_id: str
@@ -89,6 +89,7 @@ class HostRecord(Message):
     last_incident_closed_at: datetime | None = None
     handled_at: datetime | None = None
     spare_test: SpareTest | None = None
+    succeeds: str = ""
     faults: list[HostFault] = []
 
 

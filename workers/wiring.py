@@ -30,6 +30,7 @@ from activities.event_queue import EventQueue
 from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
 from activities.evidence_store import EvidenceStore
 from activities.giving_up import GivingUpActivities, NoReplacer, Replacer
+from activities.group_slots import GroupSlots
 from activities.healers import HealerActivities, Healers
 from activities.host_memory import HostMemory, HostMemoryActivities
 from activities.hyperpod import HyperPodHealers, HyperPodReplacer
@@ -40,6 +41,7 @@ from activities.jobs.command import CommandJobAdapter
 from activities.jobs.none import NoJobAdapter
 from activities.jobs.protocol import JobAdapter
 from activities.karpenter import KarpenterHealers
+from activities.karpenter_claims import KarpenterClaims
 from activities.kubernetes import KubernetesApi
 from activities.kubernetes_healers import NodeObjects
 from activities.node import NodeActivities
@@ -48,6 +50,8 @@ from activities.learned_bandwidth import BandwidthActivities, LearnedFloors
 from activities.notify import Notifier, NotifyActivities
 from activities.nvsentinel import NvSentinelHealers
 from activities.owned_nodes import OwnedNodes
+from activities.owner_slots import OwnerSlotActivities, SlotOwner
+from activities.owners import Owner
 from activities.parity import FleetParity, ParityActivities
 from activities.probing import ChecksArchive, Probe
 from activities.provisioning import ProvisioningActivities
@@ -377,6 +381,17 @@ class Wiring:
         return HeadFileMarks(settings.job.head, self.access_to, self.inventory, settings.access.sudo)
 
     @property
+    def _owner_slots(self) -> OwnerSlotActivities:
+        """What gives slots back to those who keep the number of nodes."""
+        from activities.clients.asg_boto3 import AsgBoto3
+
+        groups = GroupSlots(AsgBoto3(self._settings.aws, credentials_of(self._settings, self._role)))
+        owners: dict[Owner, SlotOwner] = {Owner.GROUP: groups, Owner.NODE_GROUP: groups}
+        if self.kubernetes is not None:
+            owners[Owner.KARPENTER] = KarpenterClaims(self.kubernetes)
+        return OwnerSlotActivities(owners, self.ec2, self.memory, self._settings.effects)
+
+    @property
     def _provisioning(self) -> ProvisioningActivities:
         from activities.clients.provision_boto3 import ProvisionBoto3
 
@@ -482,6 +497,7 @@ class Wiring:
         look_ups.append(HealerActivities(self.healers))
         look_ups.append(CapacityActivities(self.ec2, self.capacity, self.memory, settings.effects))
         look_ups.append(self._provisioning)
+        look_ups.append(self._owner_slots)
         look_ups.append(ParityActivities(self.parity, self.inventory, self.memory))
         head = CommandSpareWork(lambda: self._access_to_alias(settings.job.head), settings.preemptible)
         spare_work = SpareWorkActivities(head, self._gate, settings.preemptible)

@@ -140,7 +140,8 @@ class DecideActivities:
     @activity.defn
     def plan_launch(self, facts: ProvisionFacts) -> LaunchPlan:
         """Choose what comes first, launch or termination, where a new spare is made."""
-        return plan_launch(facts, self._policy.for_pool(facts.instance_type))
+        policy = self._policy.for_pool(facts.pool or facts.instance_type).for_type(facts.instance_type)
+        return plan_launch(facts, policy)
 
     @activity.defn
     def plan_sweep(self) -> SweepPlan:

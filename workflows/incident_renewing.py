@@ -10,6 +10,8 @@ with workflow.unsafe.imports_passed_through():
     from activities import names
     from checks.model import Action
     from workflows.decisions.facts import Step
+    from workflows.decisions.gates import class_of
+    from workflows.decisions.owners import OWNER_LAUNCHES, OWNERS
     from workflows.incident import Incident
     from workflows.messages import Provisioned, StartProvision
 
@@ -26,6 +28,10 @@ async def renew(incident: Incident, step: Step) -> None:
         incident=incident.known.incident,
         approved=Action.REPLACE_NODE in incident.known.approved,
         reason=step.because[0],
+        fault_class=class_of(incident.known),
+        since=incident.opened_at,
+        node=node,
+        owned_by=incident.known.owned_by,
     )
     try:
         await workflow.start_child_workflow(
@@ -36,7 +42,10 @@ async def renew(incident: Incident, step: Step) -> None:
             result_type=Provisioned,
             static_summary=f"another instance in place of {node.name}",
         )
+        by_owner = OWNERS[incident.known.owned_by].give_up in OWNER_LAUNCHES
         said = f"{workflow_id} launches another, and terminates {node.name} for it"
+        if by_owner:
+            said = f"{workflow_id} gives {node.name} back to its {incident.known.owned_by.value}, which launches another"
     except WorkflowAlreadyStartedError:
         said = f"{workflow_id} is at it already"
     incident.learn(renewed=workflow_id)

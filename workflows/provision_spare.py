@@ -1,6 +1,7 @@
 """ProvisionSpare: one new node for the pool: launch, boot, test, known-bad check, into the pool. A retired node may go for it.
 
-Where slots allow, the retired node is held until the new one has passed; in a full reservation it goes first.
+Where slots allow, the retired node is held until the new one has passed; in a full reservation it goes first. One whose owner
+keeps its number goes back to that owner, and what it launches is tested and becomes the spare.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ with workflow.unsafe.imports_passed_through():
     from activities.briefing import Briefing, BriefingActivities
     from activities.capacity import CapacityActivities, LookAtSlot, Slot
     from activities.ec2 import AwaitBoot, Ec2Activities, TagNode
-    from activities.errors import NoCapacity, UnknownNode
-    from activities.host_records import SpareTest
+    from activities.errors import NoCapacity, NotOurs, UnknownNode
+    from activities.host_records import HostRecord, SpareTest
     from activities.inventory import InventoryActivities, Node, ResolveNode
     from activities.node import DeepTest, DeepTestResult, NodeActivities
     from activities.notify import NotifyActivities, Page
+    from activities.owners import Owner
     from activities.provisioning import AwaitRunning, LaunchSpare, ProvisioningActivities, TerminateNode
     from activities.spare_records import NoteSpareTest, SpareActivities
     from checks.model import Verdict
@@ -30,10 +32,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.failures import cause_of, kind_of
     from workflows.messages import Provisioned, StartProvision
     from workflows.operator_view import Line, OperatorView
+    from workflows.owner_replaces import OwnerReplaces
     from workflows.tokens import Tokens
-
-LISTED_TRIES, LISTED_WAIT = 30, timedelta(seconds=10)
-"""How often, and how long between, a launched instance is looked for in the inventory. Hotspare default: 5 minutes in all."""
 
 
 @workflow.defn
@@ -74,30 +74,72 @@ class ProvisionSpare:
         self._view.tell(plan.order.value, "; ".join(plan.because))
         if plan.order is Order.REFUSED:
             return await self._end("refused", plan.because)
+        if bad is not None and plan.order is Order.OWNER_LAUNCHES:
+            return await self._by_its_owner(bad, plan)
         if bad is not None and plan.order is Order.TERMINATE_THEN_LAUNCH:
             await self._terminate(bad.node)
         if not await self._launch(instance_type, bad, plan):
             return await self._end("no capacity", ["EC2 had no capacity for it; start it again, or launch one by hand"])
-        spare = await self._up(plan)
+        spare = await self._listed_up(plan)
+        await self._booted(spare, plan)
         result = await self._test(spare, bad, plan)
         if result.verdict is not Verdict.OK:
-            await self._tag(spare, {names.TAG_FATE: names.FATE_RETIRED}, "did not pass: for a person")
-            return await self._end("did not pass", [f"{spare.name}: {result.verdict.value}", *result.because[:5]])
+            return await self._did_not_pass(spare, result)
         await self._into_pool(spare, result)
         if bad is not None and plan.order is Order.LAUNCH_THEN_TERMINATE:
             await self._terminate(bad.node)
         self._view.attributes(Node=spare.name, Phase="closed", Outcome="in the pool")
         return Provisioned(outcome="in the pool", spare=spare.instance_id, because=plan.because)
 
+    async def _by_its_owner(self, bad: Briefing, plan: LaunchPlan) -> Provisioned:
+        """Give the node back to its owner, and make a spare of what that launches: tested like a launch of ours."""
+        since = self._start.since or workflow.info().start_time
+        slot = OwnerReplaces(bad, self._start.incident, since, plan, self._view, self._tokens, self._page)
+        self._launched = await slot.successor()
+        if not self._launched:
+            self._view.attributes(Phase="closed", Outcome="given up")
+            return Provisioned(outcome="given up", because=plan.because)
+        spare = await self._listed_up(plan)
+        was = spare.role
+        try:
+            await self._tag(spare, {names.TAG_ROLE: names.ROLE_NEW}, "in no pool until it is tested", {names.TAG_LEASE: ""})
+        except ActivityError as error:
+            if kind_of(error) != NotOurs.__name__:
+                raise
+            self._view.tell("in use", f"{spare.name} was taken out of the pool, and tested, by somebody else: {cause_of(error)}")
+            self._view.attributes(Node=spare.name, Phase="closed", Outcome="in use")
+            return Provisioned(outcome="in use", spare=spare.instance_id, because=plan.because)
+        await self._booted(spare, plan)
+        result = await self._test(spare, bad, plan)
+        if result.verdict is Verdict.UNKNOWN:  # a job of its owner's may have it by now: it stays what it was launched as
+            await self._tag(spare, {names.TAG_ROLE: was}, f"not tested: {was}, as its owner launched it")
+            return await self._end("not tested", [f"{spare.name}: {result.verdict.value}", *result.because[:5]])
+        if result.verdict is not Verdict.OK:
+            return await self._did_not_pass(spare, result)
+        await self._into_pool(spare, result)
+        self._view.attributes(Node=spare.name, Phase="closed", Outcome="in the pool")
+        return Provisioned(outcome="in the pool", spare=spare.instance_id, because=plan.because)
+
+    async def _did_not_pass(self, spare: Node, result: DeepTestResult) -> Provisioned:
+        await self._tag(spare, {names.TAG_FATE: names.FATE_RETIRED}, "did not pass: for a person")
+        return await self._end("did not pass", [f"{spare.name}: {result.verdict.value}", *result.because[:5]])
+
     async def _given_up(self) -> Briefing | None:
         if not self._start.in_place_of:
             return None
-        return await workflow.execute_activity_method(
-            BriefingActivities.brief,
-            ResolveNode(cluster=self._cluster, alias=self._start.in_place_of),
-            summary=f"who is {self._start.in_place_of}",
-            **options.LOOK_UP,
-        )
+        try:
+            return await workflow.execute_activity_method(
+                BriefingActivities.brief,
+                ResolveNode(cluster=self._cluster, alias=self._start.in_place_of),
+                summary=f"who is {self._start.in_place_of}",
+                **options.LOOK_UP,
+            )
+        except ActivityError as error:
+            node = self._start.node
+            if node is None or kind_of(error) != UnknownNode.__name__:
+                raise
+            self._view.tell("gone", f"{node.name} is in the inventory no more: {node.instance_id} was ended meanwhile")
+            return Briefing(node=node, record=HostRecord(instance_id=node.instance_id), owned_by=self._start.owned_by)
 
     async def _planned(self, instance_type: str, bad: Briefing | None) -> LaunchPlan:
         slot: Slot | None = None
@@ -113,6 +155,9 @@ class ProvisionSpare:
             gives_up=bad.node.name if bad else "",
             slot=slot,
             approved=self._start.approved,
+            owned_by=bad.owned_by if bad else Owner.EC2,
+            pool=bad.node.pool_name() if bad else "",
+            fault_class=self._start.fault_class,
             now=workflow.now(),
         )
         return await decided(DecideActivities.plan_launch, facts, "launch or termination first")
@@ -158,15 +203,17 @@ class ProvisionSpare:
         self._view.tell("launched", self._launched)
         return True
 
-    async def _up(self, plan: LaunchPlan) -> Node:
-        """Wait until the instance runs, is in the inventory, and answers."""
+    async def _listed_up(self, plan: LaunchPlan) -> Node:
+        """Wait until the instance runs and is in the inventory."""
         await workflow.execute_activity_method(
             ProvisioningActivities.await_running,
             AwaitRunning(instance_id=self._launched, deadline_s=plan.boot_deadline_s),
             summary=f"{self._launched} runs",
             **options.until_gone(plan.boot_deadline_s),
         )
-        node = await self._listed()
+        return await self._listed(plan)
+
+    async def _booted(self, node: Node, plan: LaunchPlan) -> None:
         boot = await workflow.execute_activity_method(
             Ec2Activities.await_boot,
             AwaitBoot(node=node, old_boot_id="", deadline_s=plan.boot_deadline_s),
@@ -174,10 +221,10 @@ class ProvisionSpare:
             **options.watch(plan.boot_deadline_s),
         )
         self._view.tell("booted", f"{node.name}: boot id {boot.boot_id[:8]} after {boot.waited_s:.0f} s")
-        return node
 
-    async def _listed(self) -> Node:
-        for _ in range(LISTED_TRIES):
+    async def _listed(self, plan: LaunchPlan) -> Node:
+        until = workflow.now() + timedelta(seconds=plan.listed_s)
+        while True:
             try:
                 return await workflow.execute_activity_method(
                     InventoryActivities.resolve_node,
@@ -188,7 +235,9 @@ class ProvisionSpare:
             except ActivityError as error:
                 if kind_of(error) != UnknownNode.__name__:
                     raise
-            await workflow.sleep(LISTED_WAIT, summary=f"{self._launched} is not in the inventory yet")
+            if workflow.now() >= until:
+                break
+            await workflow.sleep(plan.listed_try_s, summary=f"{self._launched} is not in the inventory yet")
         message = f"{self._launched} runs and is not in the inventory of {self._cluster}; has it the tag {names.TAG_CLUSTER}?"
         raise ApplicationError(message, type="UnknownNode", non_retryable=True)
 
@@ -222,8 +271,9 @@ class ProvisionSpare:
         await self._tag(spare, {names.TAG_ROLE: names.ROLE_SPARE}, "into the pool")
         self._view.tell("in the pool", spare.name)
 
-    async def _tag(self, spare: Node, tags: dict[str, str], why: str) -> None:
-        request = TagNode(instance_id=spare.instance_id, set=tags, expect={names.TAG_QUARANTINE: ""}, token=self._tokens.next())
+    async def _tag(self, spare: Node, tags: dict[str, str], why: str, expect: dict[str, str] | None = None) -> None:
+        free = {names.TAG_QUARANTINE: "", **(expect or {})}
+        request = TagNode(instance_id=spare.instance_id, set=tags, expect=free, token=self._tokens.next())
         await workflow.execute_activity_method(Ec2Activities.tag_node, request, summary=f"{spare.name}: {why}", **options.LOOK_UP)
 
     async def _end(self, outcome: str, because: list[str]) -> Provisioned:

@@ -34,7 +34,13 @@ class AsgBoto3:
             seen = self._read.describe_auto_scaling_groups(AutoScalingGroupNames=[group])["AutoScalingGroups"]
         if not seen:
             raise BadInput(f"there is no Auto Scaling group {group}")
-        return GroupSize(smallest=seen[0]["MinSize"], largest=seen[0]["MaxSize"], desired=seen[0]["DesiredCapacity"])
+        return GroupSize(
+            smallest=seen[0]["MinSize"],
+            largest=seen[0]["MaxSize"],
+            desired=seen[0]["DesiredCapacity"],
+            members={one["InstanceId"]: one["LifecycleState"] for one in seen[0]["Instances"]},
+            suspended=sorted(one["ProcessName"] for one in seen[0].get("SuspendedProcesses", [])),
+        )
 
     def enter_standby(self, group: str, instance_id: str) -> None:
         with mapped(f"put {instance_id} into Standby in {group}"):
@@ -43,6 +49,12 @@ class AsgBoto3:
     def exit_standby(self, group: str, instance_id: str) -> None:
         with mapped(f"put {instance_id} back into service in {group}"):
             self._change.exit_standby(InstanceIds=[instance_id], AutoScalingGroupName=group)
+
+    def terminate(self, instance_id: str, *, decrement: bool) -> None:
+        with mapped(f"terminate {instance_id} in its Auto Scaling group"):
+            self._change.terminate_instance_in_auto_scaling_group(
+                InstanceId=instance_id, ShouldDecrementDesiredCapacity=decrement
+            )
 
 
 def _client(session: boto3.session.Session, settings: AwsSettings, config: Config) -> AutoScalingClient:

@@ -92,6 +92,10 @@ class FakeEc2:
             machine.halt()
             self._ended(machine.name)
 
+    def name_of(self, instance_id: str) -> str:
+        """Return the name of an instance, of one that is terminated too."""
+        return self._name(instance_id)
+
     def running_in(self, reservation_id: str) -> int:
         """Return how many instances hold a slot of a reservation."""
         ids = [one for one, held in self.reserved.items() if held == reservation_id]

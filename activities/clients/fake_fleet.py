@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,14 @@ from activities.eks_repair import EksClient, EksRepairHealers
 from activities.errors import PreconditionFailed
 from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
 from activities.giving_up import GivingUpActivities
+from activities.group_slots import GroupSlots
 from activities.healers import HealerActivities
 from activities.host_memory import HostMemoryActivities
 from activities.incidents import IncidentActivities, WorkflowGateway
 from activities.inventory import InventoryActivities, Node
 from activities.jobs.activities import JobActivities
 from activities.karpenter import KarpenterHealers
+from activities.karpenter_claims import KarpenterClaims
 from activities.kubernetes import KubernetesApi
 from activities.kubernetes_healers import NodeObjects
 from activities.learned_bandwidth import BandwidthActivities, LearnedFloors
@@ -50,6 +53,8 @@ from activities.node_access import DetachedRun, NodeAccess
 from activities.notify import NotifyActivities, Page
 from activities.nvsentinel import NvSentinelHealers
 from activities.owned_nodes import OwnedNodes
+from activities.owner_slots import OwnerSlotActivities, SlotOwner
+from activities.owners import Owner
 from activities.parity import FleetParity, ParityActivities
 from activities.probing import ChecksArchive, Probe
 from activities.provisioning import Launch, ProvisioningActivities
@@ -103,7 +108,7 @@ class FakeFleet:
     boot_id, put, start, poll, kill, run.<command> (run.probe, run.quarantine_write, ...), group.start, group.poll, group.kill,
     job.find, job.status, job.hold, job.resume, job.supply, job.leave, drain, evict, drain_for_replacement, inventory, console,
     memory.recall, memory.save, memory.intent, memory.incident, memory.configuration, memory.freezes, memory.keep_freezes, page,
-    group_member, enter_standby, exit_standby, reservation, launch, terminate.
+    group_member, enter_standby, exit_standby, terminate_in_group, reservation, launch, terminate.
     Each takes a node name, a job name or nothing.
     """
 
@@ -125,7 +130,7 @@ class FakeFleet:
         self._nodes = [self._entry(position, name, role) for position, (name, role) in enumerate(roles.items())]
         self.machines = {name: FakeMachine(name) for name in roles}
         self.ec2 = FakeEc2(self.machines, self._nodes, self.points, self._lock, self._work_ended)
-        self.auto_scaling = FakeAutoScaling(self.points, self._lock, lambda instance_id: self.node(instance_id).name)
+        self.auto_scaling = FakeAutoScaling(self.points, self._lock, self.ec2.name_of, self._launch_in_group, self.ec2.terminate)
         self.groups: AutoScalingClient = self.auto_scaling
         self.reservations = FakeCapacity(self.points, self.ec2.running_in)
         self.capacity: CapacityClient = self.reservations
@@ -162,6 +167,10 @@ class FakeFleet:
         self.auto_scaling.join(group, ids, smallest=smallest)
         for instance_id in ids:
             self.ec2.tags[instance_id][names.AWS_TAG_GROUP] = group
+
+    def launch_for(self, role: str = names.ROLE_WORKER, **tags: str) -> str:
+        """Launch an instance as an owner of nodes does, with its own tags; returns the instance id."""
+        return self._launch(Launch(template="the owner's", tags={names.TAG_ROLE: role, **tags}))
 
     def reserve(self, reservation: Reservation, *aliases: str) -> None:
         """Have these nodes run in a reservation; it is active, and of the fleet's own account unless it says otherwise."""
@@ -261,6 +270,7 @@ class FakeFleet:
             SpareWorkActivities(self, gate, PreemptibleSettings(evict=["evict", "{node}"]), self.clock),
             BriefingActivities(self.inventory, self.memory, healers, self.drains, self),
             GivingUpActivities(self, self.ec2, EffectSettings(), self.clock),
+            self.owner_slots,
             DrainActivities(self),
             HealerActivities(healers),
             ReconcileActivities(self.ec2, self.inventory, marks, self.memory, self.job),
@@ -290,6 +300,15 @@ class FakeFleet:
             if self.eks is not None:
                 kinds.append(EksRepairHealers(self.eks, self.ec2, nodes, "train", may_pause=True, clock=self.clock))
         return AllHealers([*kinds, AutoScalingHealers(self.groups, self.ec2, self.clock)], record)
+
+    @property
+    def owner_slots(self) -> OwnerSlotActivities:
+        """What gives slots back to Auto Scaling groups, and to Karpenter where a test has put it there."""
+        groups = GroupSlots(self.groups)
+        owners: dict[Owner, SlotOwner] = {Owner.GROUP: groups, Owner.NODE_GROUP: groups}
+        if self.kubernetes is not None:
+            owners[Owner.KARPENTER] = KarpenterClaims(self.kubernetes)
+        return OwnerSlotActivities(owners, self.ec2, self.memory, EffectSettings(), self.clock)
 
     def gate(self, probe: Probe) -> ActiveTestGate:
         """What the load tests ask before they start a run."""
@@ -352,9 +371,13 @@ class FakeFleet:
             self.machines[node.name] = FakeMachine(node.name)
             self.ec2.add(node, wanted.tags)
             self._nodes.append(node)
+            self.ec2.launched[node.instance_id] = datetime.now(UTC)
             if wanted.reservation:
                 self.ec2.reserved[node.instance_id] = wanted.reservation
             return node.instance_id
+
+    def _launch_in_group(self, group: str) -> str:
+        return self.launch_for(**{names.AWS_TAG_GROUP: group})
 
     def _entry(self, position: int, name: str, role: str) -> Node:
         ip = f"10.0.0.{position + 11}"

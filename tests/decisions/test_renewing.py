@@ -39,11 +39,25 @@ def test_a_retired_node_is_renewed_and_then_the_incident_ends() -> None:
         ({"evidence_uri": ""}, RENEWS),
         ({"skipped_steps": [Action.REPLACE_NODE.value]}, RENEWS),
         ({"slot": Slot(reservation=FULL, usable_elsewhere=0)}, RENEWS),
-        *(({"owned_by": owner}, RENEWS) for owner in Owner if owner is not Owner.EC2),
+        *(({"owned_by": owner}, RENEWS) for owner in (Owner.AUTO_MODE, Owner.HYPERPOD, Owner.PARALLEL_CLUSTER, Owner.PCS)),
     ],
 )
 def test_otherwise_it_stays_with_a_person(changes: dict[str, object], policy: PolicySettings) -> None:
     assert next_step(retired(**changes), policy).kind is StepKind.CLOSE
+
+
+@pytest.mark.parametrize(
+    ("owner", "words"),
+    [
+        (Owner.GROUP, "terminate it in its Auto Scaling group, whose desired capacity stays"),
+        (Owner.NODE_GROUP, "terminate it in its Auto Scaling group, whose desired capacity stays"),
+        (Owner.KARPENTER, "delete its NodeClaim"),
+    ],
+)
+def test_a_node_whose_owner_launches_another_goes_back_to_that_owner(owner: Owner, words: str) -> None:
+    step = next_step(retired(owned_by=owner), RENEWS)
+    assert step.kind is StepKind.RENEW
+    assert words in step.because[0]
 
 
 def test_its_slot_is_looked_at_first() -> None:

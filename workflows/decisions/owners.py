@@ -28,13 +28,21 @@ class GiveUp(StrEnum):
     BY_ITS_OWNER = "only its owner replaces it"
 
 
+OWNER_LAUNCHES = (GiveUp.TERMINATE_IN_GROUP, GiveUp.DELETE_NODE_CLAIM)
+"""Ways after which the owner itself launches another instance: Hotspare launches none beside it, and takes that one on."""
+
+
 @dataclass(frozen=True)
 class OwnerRules:
-    """One row. `missing` are the rungs that do not exist, each with the reason; `source` is where that is described."""
+    """One row. `missing` are the rungs that do not exist, each with the reason; `source` is where that is described.
+
+    `decrements`: the number of instances that the owner keeps falls by one with a slot that is given up, so none is launched.
+    """
 
     stands_back: str
     give_up: GiveUp
     source: str
+    decrements: bool = False
     missing: Mapping[Action, str] = field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""Whether another instance is launched in the place of a node that was retired, which then is terminated. Pure.
+"""Whether another instance takes the place of a node that was retired: launched by Hotspare, or by the node's owner. Pure.
 
 It counts as REPLACE_NODE: what the mode or a person says of that rung holds here too.
 """
@@ -10,15 +10,16 @@ from workflows.decisions.capacity import slot_question, slot_refusal
 from workflows.decisions.facts import Facts, Step, StepKind
 from workflows.decisions.gates import ask, class_of, gate, mode_of, see_slot
 from workflows.decisions.ladder import Rungs
-from workflows.decisions.owners import OWNERS, GiveUp
+from workflows.decisions.owners import OWNER_LAUNCHES, OWNERS, GiveUp
 from workflows.decisions.settings import Mode, PolicySettings
 
 
 def renew(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
-    """Have a new spare made for a retired node, where nobody but Hotspare keeps their number."""
+    """Have a retired node given up and a new spare made in its place, by whoever keeps their number."""
     if not (policy.renew_retired and facts.retired and facts.settled) or facts.renewed:
         return None
-    if OWNERS[facts.owned_by].give_up is not GiveUp.TERMINATE or not facts.evidence_uri:
+    way = OWNERS[facts.owned_by].give_up
+    if way not in (GiveUp.TERMINATE, *OWNER_LAUNCHES) or not facts.evidence_uri:
         return None
     if Action.REPLACE_NODE.value in facts.skipped_steps:
         return None
@@ -36,6 +37,8 @@ def renew(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
     if asked is not None:
         return asked
     because = [f"{facts.node.name} is retired: another is launched in its place, and it is terminated for that"]
+    if way in OWNER_LAUNCHES:
+        because = [f"{facts.node.name} is retired, a node of {facts.owned_by.value}: {way.value}"]
     return Step(kind=StepKind.RENEW, because=[*because, f"its evidence is kept: {facts.evidence_uri}"])
 
 

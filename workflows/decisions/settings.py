@@ -118,8 +118,24 @@ class PolicySettings(Section):
     )
     renew_retired: bool = Field(
         False,
-        description="Launch another instance in the place of a retired one of plain EC2 (provision.templates), and end that one. "
+        description="Have another instance in the place of a retired one: of plain EC2 it is launched (provision.templates) and "
+        "that one ended; one of an Auto Scaling group or of Karpenter is given back to its owner, which launches another. "
         "Hotspare default: a person opens a support case first, for which AWS may want the instance",
+    )
+    listed_deadline_s: float = Field(
+        300.0,
+        gt=0,
+        description="From a launched instance that runs to its entry in the inventory. Hotspare default: its tags are there with "
+        "the launch, and inventory.cache_s passes",
+    )
+    listed_try_s: float = Field(
+        10.0, gt=0, description="Between looks for it there. Hotspare default: as long as inventory.cache_s"
+    )
+    successor_page_s: float = Field(
+        900.0,
+        gt=0,
+        description="How long an owner may take to launch another instance before people are told that it is waited for "
+        "(capacity_wait_s in all). Hotspare default: an Auto Scaling group looks every few minutes, an instance boots in minutes",
     )
     slot_back_p90_s: float = Field(
         2400.0,
