@@ -257,7 +257,7 @@ class Wiring:
         return NodeActivities(
             self.access_to,
             self._probe,
-            self._gate,
+            self.gate,
             settings.access,
             settings.burn_in,
             self.memory,
@@ -303,7 +303,7 @@ class Wiring:
         return Probe(self._archive, self._settings.access, checks.thresholds, checks.overrides)
 
     @cached_property
-    def _gate(self) -> ActiveTestGate:
+    def gate(self) -> ActiveTestGate:
         """What the load tests ask before they start a run."""
         return ActiveTestGate(self.access_to, self._probe, self._job_adapter, self.inventory, self.ec2)
 
@@ -500,11 +500,11 @@ class Wiring:
         look_ups.append(self._owner_slots)
         look_ups.append(ParityActivities(self.parity, self.inventory, self.memory))
         head = CommandSpareWork(lambda: self._access_to_alias(settings.job.head), settings.preemptible)
-        spare_work = SpareWorkActivities(head, self._gate, settings.preemptible)
+        spare_work = SpareWorkActivities(head, self.gate, settings.preemptible)
         reconcile = ReconcileActivities(self.ec2, self.inventory, marks, self.memory, self._job_adapter)
         giving_up = GivingUpActivities(replacer, self.ec2, settings.effects)
         learned = LearnedFloors(self.memory, settings.burn_in.learned)
-        burn_in = BurnInActivities(self._launcher, self._gate, settings.burn_in, learned=learned)
+        burn_in = BurnInActivities(self._launcher, self.gate, settings.burn_in, learned=learned)
         holders: dict[str, list[object]] = {
             names.QUEUE_WORKFLOWS: [decide, IncidentActivities(self.gateway)],
             names.QUEUE_AWS: [*look_ups, ec2, self.node_activities, giving_up],

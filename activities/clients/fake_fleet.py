@@ -139,6 +139,8 @@ class FakeFleet:
         self.memory = FakeMemory(self.points)
         self.job = FakeJob("train", workers, self.machines, self.points, self._lock, self.quarantined_at_head)
         self.group_runs: dict[str, FakeRun] = {}
+        self.slow_paths: dict[frozenset[str], float] = {}
+        """Share of the bus bandwidth that is left between two nodes; it shows where they are neighbours in the ring."""
         self.group_run_nodes: list[list[str]] = []
         self.parity_settings = ParitySettings()
         self.looks_per_run = 0
@@ -344,7 +346,9 @@ class FakeFleet:
                 return FakeRun(mpirun_unreachable_text(machine.name), 1, self.looks_per_run)
         wrong = max(fault.wrong for machine in machines for fault in [*machine.faults, FakeFault()])
         kind = "inter" if len(members) > 1 else "intra"
-        busbw = GROUP_BUSBW_GBS * min(machine.share(kind) for machine in machines)
+        ring = [frozenset(pair) for pair in zip(members, [*members[1:], members[0]], strict=True)]
+        shares = [*(machine.share(kind) for machine in machines), *(self.slow_paths.get(path, 1.0) for path in ring)]
+        busbw = GROUP_BUSBW_GBS * min(shares)
         return FakeRun(all_reduce_text(members, 8, busbw, wrong), 1 if wrong else 0, self.looks_per_run)
 
     def _terminate(self, node: Node, owner: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 from typer.testing import CliRunner
 
@@ -24,10 +24,11 @@ from activities.clients.fake_machine import Cure, FakeFault
 from activities.clients.fake_permissions import FakePermissions
 from activities.clients.temporal_gateway import TemporalGateway
 from activities.errors import AccessRefused
+from activities.node import NodeActivities
 from activities.nvsentinel import REBOOT_NODE
 from tests.workers.conftest import dev_server
 from tests.workflows.healing import Healing
-from workers.cli import burn_in, common, doctor, init, looking
+from workers.cli import common, doctor, init, looking
 from workers.cli.app import app, exit_status
 from workers.settings import Settings, load_settings
 from workflows.decisions.settings import Mode, PolicySettings
@@ -42,7 +43,9 @@ class FleetWiring:
         self.permissions = lambda credentials: FakePermissions()
         self.gateway = cast(TemporalGateway, TemporalGateway(client) if client else None)
         methods = fleet.activities(self.gateway, settings.file.parent)
-        self.node_activities = next(one.__self__ for one in methods if inspect.ismethod(one) and one.__name__ == "examine")
+        holder = next(one.__self__ for one in methods if inspect.ismethod(one) and one.__name__ == "examine")
+        self.node_activities = cast(NodeActivities, holder)
+        self.gate = self.node_activities._gate
 
     def close(self) -> None:
         """Nothing is open."""
@@ -82,7 +85,9 @@ class Shell:
 async def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shell]:
     """Four nodes and a spare in mode approve, under a running worker."""
     config = tmp_path / "hotspare.toml"
-    config.write_text('[cluster]\nname = "lab"\n[policy]\nmode = "approve"\n[temporal]\nui_url = "http://ui.example/"\n[intake]\nport = 0\n')
+    config.write_text(
+        '[cluster]\nname = "lab"\n[policy]\nmode = "approve"\n[temporal]\nui_url = "http://ui.example/"\n[intake]\nport = 0\n'
+    )
     async with dev_server() as env:
         fleet = FakeFleet()
         healing = Healing(fleet, env.client, tmp_path, env, PolicySettings(mode=Mode.APPROVE))
@@ -322,76 +327,3 @@ def test_wrong_usage_is_64(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert exit_status(["status", "--config", str(tmp_path / "none.toml")]) == 64
     assert exit_status(["worker", "--role", "cook"]) == 64
     assert exit_status(["--help"]) == 0
-
-
-async def test_a_burn_in_by_hand_shows_its_rounds_and_passes_idle_nodes(shell: Shell) -> None:
-    shell.healing.fleet.job.hold("train", "burn-in by hand")
-    status, out, _ = await shell.type("burn-in", "node-1", "node-2", shell.healing.fleet.node("node-1").instance_id)
-    assert status == 0
-    assert "burn-in/lab/by-hand/" in out
-    assert "round 1  all 2 nodes as one group" in out
-    assert "http://ui.example/" in out
-    assert shell.healing.fleet.group_run_nodes == [["node-1", "node-2"]]
-
-
-async def test_a_burn_in_by_hand_names_the_slow_node(shell: Shell) -> None:
-    fleet = shell.healing.fleet
-    fleet.inject("node-3", FakeFault(slow=0.4, slow_kind="inter", cure=Cure.NEVER))
-    fleet.job.hold("train", "burn-in by hand")
-    status, out, _ = await shell.type("burn-in", "node-1", "node-2", "node-3", "node-4", "--json")
-    assert status == 2
-    verdicts = {node["node_name"]: node["verdict"] for node in json.loads(out)["report"]["nodes"]}
-    assert verdicts == {"node-1": "OK", "node-2": "OK", "node-3": "CRITICAL", "node-4": "OK"}
-
-
-async def test_a_burn_in_by_hand_leaves_nodes_alone_that_compute_or_do_not_answer(shell: Shell) -> None:
-    fleet = shell.healing.fleet
-    status, _, err = await shell.type("burn-in", "node-1", "spare-1")
-    assert status == 3
-    assert "processes hold GPUs of node-1, so nothing was started" in err
-    fleet.inject("spare-1", FakeFault(unreachable=True))
-    status, _, err = await shell.type("burn-in", "spare-1")
-    assert status == 3
-    assert "spare-1 does not answer, so nothing was started" in err
-    assert fleet.count("group.start") == 0
-
-
-async def test_a_burn_in_by_hand_ends_with_the_command_that_asked_for_it(shell: Shell) -> None:
-    fleet = shell.healing.fleet
-    fleet.job.hold("train", "burn-in by hand")
-    hold = fleet.hold("group.start")
-    asking = asyncio.ensure_future(burn_in.follow_burn_in(common.Answer(as_json=True), ["node-1", "node-2"], shell.config))
-    await hold.reached()
-    asking.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asking
-    hold.release()
-    client, states = shell.healing.client, [WorkflowExecutionStatus.RUNNING]
-
-    async def ended() -> bool:
-        states[:] = [one.status async for one in client.list_workflows("WorkflowType = 'BurnIn'") if one.status]
-        return bool(states) and states[0] is not WorkflowExecutionStatus.RUNNING
-
-    await shell.until(ended)
-    assert states == [WorkflowExecutionStatus.CANCELED]
-
-
-async def test_a_burn_in_that_ends_without_a_verdict_is_unknown(shell: Shell) -> None:
-    fleet = shell.healing.fleet
-    fleet.job.hold("train", "burn-in by hand")
-    hold = fleet.hold("group.start")
-    typed = asyncio.ensure_future(shell.type("burn-in", "node-1", "node-2"))
-    await hold.reached()
-    client = shell.healing.client
-    seen: list[str] = []
-
-    async def listed() -> bool:
-        seen[:] = [one.id async for one in client.list_workflows("WorkflowType = 'BurnIn'")]
-        return bool(seen)
-
-    await shell.until(listed)
-    await client.get_workflow_handle(seen[0]).cancel()
-    hold.release()
-    status, _, err = await typed
-    assert status == 3
-    assert f"{seen[0]} ended without a verdict" in err

@@ -6,30 +6,47 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
-from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowQueryFailedError
-from temporalio.exceptions import FailureError
 from temporalio.service import RPCError
 
-from activities.errors import CommandFailed, PreconditionFailed
+from activities.active_tests import WHAT_TO_DO
+from activities.errors import BadInput, HotspareError, PreconditionFailed
 from activities.inventory import Node
 from activities.names import QUEUE_WORKFLOWS, WORKFLOW_BURN_IN, burn_in_id
-from activities.node import Examine
+from workers.cli.burn_in_follow import BurnInHandle, follow, runs_of
+from workers.cli.burn_in_junit import check_junit, write_junit, write_junit_error
+from workers.cli.burn_in_matrix import pair_matrix
+from workers.cli.burn_in_plot import check_plot, draw
+from workers.cli.burn_in_shown import tell_report
 from workers.cli.common import Answer, ConfigOption, Desk, JsonOption, answering, desk, person, run_async
-from workers.cli.doctor import STYLES
-from workers.cli.looking import QUERY_TIMEOUT
 from workers.connection import RPC_TIMEOUT, TemporalAway
 from workflows.messages import BurnInReport, StartBurnIn
-from workflows.operator_view import Line
 
-LOOK_S = 0.5
-"""Seconds between looks at the story. Hotspare default: a person sees a round when it ends; a round takes tens of seconds."""
+RUNNING = "running"
 
-BurnInHandle = WorkflowHandle[object, BurnInReport]
+
+@dataclass(frozen=True)
+class Wish:
+    """What a person asks for: nodes by any alias, or the free nodes of a cluster; every pair; and the files to write."""
+
+    aliases: list[str]
+    cluster: str = ""
+    diagnose: bool = False
+    plot: Path | None = None
+    junit: Path | None = None
+
+    def check(self) -> None:
+        """Raise BadInput or CapabilityMissing for what cannot be done."""
+        if bool(self.aliases) == bool(self.cluster):
+            raise BadInput("name the nodes to burn in, or say --cluster NAME for all of its free nodes: one of the two")
+        if self.plot is not None:
+            check_plot(self.plot)
+        if self.junit is not None:
+            check_junit(self.junit)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -38,51 +55,103 @@ def add_to(app: typer.Typer) -> None:
 
 
 def burn_in(
-    nodes: Annotated[list[str], typer.Argument(metavar="NODE...", help="Idle nodes, each by any name.")],
+    nodes: Annotated[list[str] | None, typer.Argument(metavar="[NODE...]", help="Idle nodes, each by any name.")] = None,
+    cluster: Annotated[
+        str, typer.Option(metavar="NAME", help="All free nodes of this cluster: no job, no incident and no lease has them.")
+    ] = "",
+    diagnose: Annotated[
+        bool, typer.Option("--diagnose", help="Go on when the group passes: try every pair of nodes, which shows each bad path.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the pairs into a .png, .svg or .pdf (needs hotspare[plots]).")
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML.")] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Judge idle nodes by an all-reduce over them. Exit status: 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN. Ctrl-C ends the burn-in."""
     with answering(as_json) as answer:
-        report = run_async(follow_burn_in(answer, nodes, config))
+        wish = Wish(nodes or [], cluster, diagnose, plot, junit)
+        report = run_async(follow_burn_in(answer, wish, config))
     raise typer.Exit(report.verdict.exit_status)
 
 
-async def follow_burn_in(answer: Answer, aliases: list[str], config: ConfigOption) -> BurnInReport:
+async def follow_burn_in(answer: Answer, wish: Wish, config: ConfigOption) -> BurnInReport:
     """Start a burn-in of idle nodes, show it until it ends, and return its verdict. A cancelled call ends the burn-in.
 
     Raises PreconditionFailed when a node is not known to be idle, and CommandFailed when the burn-in gives no verdict.
     """
+    wish.check()
+    try:
+        return await _burn_in(answer, wish, config)
+    except HotspareError as error:
+        if wish.junit is not None:
+            write_junit_error("burn-in", str(error), wish.junit)
+        raise
+
+
+async def _burn_in(answer: Answer, wish: Wish, config: ConfigOption) -> BurnInReport:
     async with desk(config) as at:
-        found = await asyncio.gather(*(at.resolve(alias) for alias in aliases))
-        chosen = list({node.instance_id: node for node in found}.values())
-        await asyncio.gather(*(asyncio.to_thread(_refuse_busy, at, node) for node in chosen))
-        handle = await _start(at, chosen)
+        chosen, left_out = await (_free(at, wish.cluster) if wish.cluster else _asked_for(at, wish.aliases))
+        for name, reasons in left_out.items():
+            answer.say(f"left out: {name}: {'; '.join(reasons)}")
+        handle = await _start(at, chosen, wish.diagnose)
         link = at.ui_link(handle.id)
         answer.say(f"{handle.id}{f'  {link}' if link else ''}")
         async with _ended_with_us(handle):
-            report = await _follow(answer, handle)
-        answer.document({"burn_in": handle.id, "ui": link, "report": report})
-        _tell(answer, report)
+            report = await follow(answer, handle)
+        runs, trouble = await runs_of(handle)
+        matrix = pair_matrix([node.node_name for node in report.nodes], runs)
+        answer.document(
+            {"burn_in": handle.id, "ui": link, "report": report, "runs": runs, "pairs": matrix.document(), "left_out": left_out}
+        )
+        tell_report(answer, report, matrix, trouble)
+        if wish.junit is not None:
+            write_junit(handle.id, report, wish.junit)
+        if wish.plot is not None:
+            draw(matrix, f"{handle.id}: {report.verdict.value} {report.cause.replace('_', ' ')}", wish.plot)
         return report
 
 
-def _refuse_busy(at: Desk, node: Node) -> None:
-    """An all-reduce takes the GPUs from whoever computes on them: a node is tested only when it is known to be idle."""
-    seen = at.wiring.node_activities.examine(Examine(node=node))
-    if not seen.reachable:
-        raise PreconditionFailed(f"{node.name} does not answer, so nothing was started: {seen.why_unreachable}")
-    if seen.gpu_processes is None:
-        raise PreconditionFailed(f"{node.name} does not tell which processes hold its GPUs, so nothing was started")
-    if seen.gpu_processes:
-        raise PreconditionFailed(
-            f"{seen.gpu_processes} processes hold GPUs of {node.name}, so nothing was started; stop the job, or leave it out"
-        )
+async def _asked_for(at: Desk, aliases: list[str]) -> tuple[list[Node], dict[str, list[str]]]:
+    """An all-reduce takes the GPUs from whoever computes on them: nothing is started unless every node may be tested."""
+    found = await asyncio.gather(*(at.resolve(alias) for alias in aliases))
+    chosen = list({node.instance_id: node for node in found}.values())
+    if refusals := await asyncio.to_thread(at.wiring.gate.refusals, chosen):
+        reasons = "; ".join(reason for node in refusals.values() for reason in node)
+        raise PreconditionFailed(f"{reasons}, so nothing was started; {WHAT_TO_DO}, or leave out {', '.join(refusals)}")
+    return chosen, {}
 
 
-async def _start(at: Desk, nodes: list[Node]) -> BurnInHandle:
+async def _free(at: Desk, cluster: str) -> tuple[list[Node], dict[str, list[str]]]:
+    """The nodes of the cluster that nobody uses, repairs or waits for, and why the others are left out."""
+    if cluster != at.settings.name:
+        raise BadInput(f"the settings file is of cluster {at.settings.name}, not of {cluster}; give that one's with --config")
+    nodes = [node for node in await at.nodes() if node.role != "head"]
+    left_out = {node.name: [why] for node in nodes if (why := _kept_for(node))}
+    rest = [node for node in nodes if node.name not in left_out]
+    left_out |= await asyncio.to_thread(at.wiring.gate.refusals, rest)
+    free = [node for node in rest if node.name not in left_out]
+    if not free:
+        reasons = "; ".join(reason for node in left_out.values() for reason in node)
+        raise PreconditionFailed(f"no node of {cluster} is free, so nothing was started: {reasons or 'it has no node'}")
+    return free, left_out
+
+
+def _kept_for(node: Node) -> str:
+    """Who has a node that no job is on, in words; empty where it is nobody's."""
+    if node.state != RUNNING:
+        return f"the instance is {node.state}"
+    if node.quarantine:
+        return f"quarantined by {node.quarantine}"
+    if node.lease:
+        return f"leased to {node.lease}"
+    return f"to be left alone: {node.opt_out}" if node.opt_out else ""
+
+
+async def _start(at: Desk, nodes: list[Node], every_pair: bool) -> BurnInHandle:
     names = [node.name for node in nodes]
-    start = StartBurnIn(cluster=at.settings.name, nodes=names, reason=f"asked for by {person()}")
+    start = StartBurnIn(cluster=at.settings.name, nodes=names, every_pair=every_pair, reason=f"asked for by {person()}")
     try:
         return await at.client.start_workflow(
             WORKFLOW_BURN_IN,
@@ -105,53 +174,3 @@ async def _ended_with_us(handle: BurnInHandle) -> AsyncIterator[None]:
     except asyncio.CancelledError:
         await handle.cancel(rpc_timeout=RPC_TIMEOUT)
         raise
-
-
-async def _follow(answer: Answer, handle: BurnInHandle) -> BurnInReport:
-    """Show the story as it grows, and return the verdict."""
-    result = asyncio.ensure_future(handle.result())
-    shown, trouble = 0, ""
-    try:
-        while True:
-            done, _ = await asyncio.wait({result}, timeout=LOOK_S)
-            lines, why = await _story(handle)
-            for line in lines[shown:]:
-                answer.say(Text.assemble(f"{line.at:%H:%M:%S}  ", (f"{line.phase}  ", "bold"), line.text))
-            shown = max(shown, len(lines))
-            if why and not trouble and not done:
-                answer.say(Text(why, style="yellow"))
-            trouble = why
-            if done:
-                return result.result()
-    except WorkflowFailureError as error:
-        raise CommandFailed(f"{handle.id} ended without a verdict: {_cause_of(error)}") from error
-    except RPCError as error:
-        raise TemporalAway(f"Temporal does not tell how {handle.id} ended: {error.message}") from error
-    finally:
-        result.cancel()
-
-
-async def _story(handle: BurnInHandle) -> tuple[list[Line], str]:
-    try:
-        lines: list[Line] = await handle.query("story", result_type=list[Line], rpc_timeout=QUERY_TIMEOUT)
-        return lines, ""
-    except (RPCError, WorkflowQueryFailedError) as error:
-        return [], f"no worker tells its story ({error}); start one: hotspare worker"
-
-
-def _cause_of(error: BaseException) -> str:
-    """The innermost reason: the outer ones only say that something within them failed."""
-    while isinstance(error.__cause__, FailureError):
-        error = error.__cause__
-    return str(error)
-
-
-def _tell(answer: Answer, report: BurnInReport) -> None:
-    table = Table(box=None, padding=(0, 1), show_header=False)
-    for _ in range(3):
-        table.add_column(overflow="fold")
-    for one in report.nodes:
-        what = one.cause + (f": {one.evidence}" if one.evidence else "")
-        table.add_row(Text(one.verdict.value, style=STYLES[one.verdict]), Text(one.node_name), Text(what))
-    answer.say(table)
-    answer.say(Text(f"{report.verdict.value} {report.cause}: {'; '.join(report.because)}", style=STYLES[report.verdict]))

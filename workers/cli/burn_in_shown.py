@@ -1,0 +1,98 @@
+"""How a burn-in looks to a person: its rounds, its pairs, its nodes and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from checks.model import Verdict
+from workers.cli.burn_in_matrix import PairMatrix, matrix_lines
+from workers.cli.common import Answer
+from workers.cli.doctor import STYLES
+from workflows.messages import BurnInReport, GroupRun, NodeVerdict
+
+GROUPS_SHOWN = 8
+"""Groups of the present round that are named while they run. Hotspare default: they fit on a screen with the rounds before."""
+
+GOOD = (Verdict.OK, Verdict.WARN)
+
+
+def rounds_table(runs: list[GroupRun], width: int, *, spin: bool) -> RenderableType:
+    """The rounds so far, one line each, and below them the groups that run now."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, width=width)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold", ratio=1)
+    table.add_column(no_wrap=True)
+    for number, of_round in groupby(runs, key=lambda run: run.round):
+        group = list(of_round)
+        table.add_row(f"round {number}", ": ".join(words for words in (group[0].why, _who(group)) if words), _count(group))
+    running = [run for run in runs if run.verdict is None]
+    if not running or not spin:
+        return table
+    names = [" + ".join(run.nodes[:3]) + (f" + {len(run.nodes) - 3} more" if len(run.nodes) > 3 else "") for run in running]
+    more = f", and {len(names) - GROUPS_SHOWN} more groups" if len(names) > GROUPS_SHOWN else ""
+    return Group(table, Padding(Spinner("dots", Text(f"running: {', '.join(names[:GROUPS_SHOWN])}{more}")), (0, 0, 0, 2)))
+
+
+def _who(group: list[GroupRun]) -> str:
+    if len(group) > 1:
+        return f"{len(group)} groups of {_span(len(run.nodes) for run in group)} nodes"
+    run = group[0]
+    who = " + ".join(run.nodes) if len(run.nodes) <= 3 else f"{len(run.nodes)} nodes"
+    words = [] if who in run.why else [who]
+    if run.busbw_gbs is not None:
+        words.append(f"{_rate(run.busbw_gbs)} GB/s" + (f", floor {_rate(run.floor_gbs)}" if run.floor_gbs else ""))
+    return ", ".join(words)
+
+
+def _span(counts: Iterable[int]) -> str:
+    found = sorted(set(counts))
+    return str(found[0]) if len(found) == 1 else f"{found[0]} to {found[-1]}"
+
+
+def _count(group: list[GroupRun]) -> Text:
+    """How many of the groups have passed, failed, and said nothing."""
+    parts = []
+    for words, style, verdicts in (
+        ("passed", "green", GOOD),
+        ("failed", "bold red", (Verdict.CRITICAL,)),
+        ("without result", "magenta", (Verdict.UNKNOWN,)),
+        ("running", "", (None,)),
+    ):
+        if count := sum(1 for run in group if run.verdict in verdicts):
+            parts.append(Text(f"{count} {words}" if len(group) > 1 else words, style=style))
+    return Text(", ").join(parts)
+
+
+def tell_report(answer: Answer, report: BurnInReport, matrix: PairMatrix, trouble: str) -> None:
+    """Say what came out: the pairs, the nodes that are not simply well, and the verdict."""
+    if trouble:
+        answer.say(Text(f"the single runs cannot be shown: {trouble}", style="yellow"))
+    for line in matrix_lines(matrix, answer.console.width):
+        answer.say(line)
+    well = [one for one in report.nodes if one.verdict is Verdict.OK]
+    others = [one for one in report.nodes if one.verdict is not Verdict.OK]
+    if well:
+        answer.say(Text.assemble(("OK", STYLES[Verdict.OK]), f"  {_listed(well)}"))
+    for one in sorted(others, key=lambda node: node.verdict.exit_status):
+        what = one.cause.replace("_", " ") + (f": {one.evidence}" if one.evidence else "")
+        answer.say(Text.assemble((one.verdict.value, STYLES[one.verdict]), f"  {one.node_name}  {what}"))
+    rounds = f"{report.runs} run{'s' * (report.runs != 1)} in {report.rounds} round{'s' * (report.rounds != 1)}"
+    because = [why for why in report.because if not any(why.startswith(f"{one.node_name}: ") for one in others)]
+    words = f"{report.verdict.value} {report.cause.replace('_', ' ')} ({rounds}): {'; '.join(because or report.because)}"
+    answer.say(Text(words, style=STYLES[report.verdict]))
+
+
+def _listed(nodes: list[NodeVerdict]) -> str:
+    names = [one.node_name for one in nodes]
+    return ", ".join(names) if len(names) <= GROUPS_SHOWN else f"{len(names)} nodes: {', '.join(names[:GROUPS_SHOWN])}, ..."
+
+
+def _rate(gbs: float) -> str:
+    return f"{gbs:.0f}" if gbs >= 10 else f"{gbs:.2g}"
