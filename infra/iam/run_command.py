@@ -2,7 +2,8 @@
 
 They are policies beside those of the table in `infra.iam.table`, needed only where access.kind is "ssm": put the cluster's name
 where they say CLUSTER. A role may send two documents or one, to nodes of the cluster, and nothing else: not the documents of AWS
-that run any text. Source: Service Authorization Reference, "AWS Systems Manager"; Systems Manager User Guide, on tags and Run Command.
+that run any text. Sources: Service Authorization Reference, "AWS Systems Manager"; Systems Manager User Guide, "Restricting Run
+Command access based on tags".
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PERMISSIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "intake": (LOOKS, (LOOK_DOCUMENT,)),
     "observe": (LOOKS, (LOOK_DOCUMENT,)),
 }
-"""Role -> actions, and the documents that it sends. Who only looks cancels nothing either: its commands end by their own deadline.
+"""Role -> actions, and the documents that it sends. Who only looks cancels nothing: its commands end by their own deadline.
 
 `aws` reads boot ids before and after a restart, and has the rung of the soft reboot; `intake` asks a node for its boot when it
 delivers a report that waited.

@@ -7,10 +7,12 @@ what EC2's reference says of resources and condition keys is checked here first.
 from __future__ import annotations
 
 import fnmatch
+import io
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -25,6 +27,7 @@ from infra.lab.ec2_calls import Answer, AwsCall, console_output, error, read_cal
 from infra.lab.moto_instances import forget_everything, identity_of
 from infra.lab.options import REGION
 from infra.lab.reservations import Reservations
+from infra.lab.run_command import OPERATIONS, RunCommand
 from tests.activities.eks_groups import named, tags_at
 
 ACCOUNT = "123456789012"
@@ -34,7 +37,7 @@ TRUST = {
 }
 ASSUME = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Resource": "*"}]}
 EVERYTHING = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "*", "Resource": "*"}]}
-SERVICES = ("ec2", "autoscaling", "eks", "sqs")
+SERVICES = ("ec2", "autoscaling", "eks", "sqs", "ssm")
 GROUP_ARN = f"arn:aws:autoscaling:{REGION}:{ACCOUNT}:autoScalingGroup:1:autoScalingGroupName"
 CONSOLE = (
     "-----BEGIN SSH HOST KEY KEYS-----\n"
@@ -62,6 +65,7 @@ class IamEndpoint:
         self.groups = self.client("autoscaling", "admin", "admin")
         self.eks = self.client("eks", "admin", "admin")
         self.instances: dict[str, str] = {}
+        self.run_command: RunCommand | None = None
 
     @property
     def url(self) -> str:
@@ -154,12 +158,17 @@ class IamEndpoint:
         self._server.server_close()
 
     def _serve(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        call = named(read_call(environ), environ)
+        call = _sent(named(read_call(environ), environ), environ)
         if call.service in SERVICES and not _unlimited(environ) and not permits(self._policy, call):
             self.denied.append(call.operation)
             refusal = denial(call)
             start_response("403 Forbidden", list(refusal.headers))
             return [refusal.body]
+        if self.run_command is not None and call.service == "ssm" and call.operation in OPERATIONS:
+            self.made.append(call.operation)
+            answer = self.run_command.answer(call.operation, environ)
+            start_response(f"{answer.status} {'OK' if answer.status < 300 else 'Error'}", list(answer.headers))
+            return [answer.body]
         if call.operation == "DescribeCapacityReservations":
             self.made.append(call.operation)
             told = self.reservations.describe(call)
@@ -186,7 +195,7 @@ class IamEndpoint:
 def denial(call: AwsCall) -> Answer:
     """A refusal as the service words it: EKS and SQS in JSON, the others in XML."""
     message = f"You are not authorized to perform this operation: {call.operation}"
-    if call.service not in ("eks", "sqs"):
+    if call.service not in ("eks", "sqs", "ssm"):
         return error(403, "UnauthorizedOperation", message)
     headers = (("Content-Type", "application/json"), ("x-amzn-ErrorType", "AccessDeniedException"))
     return Answer(403, json.dumps({"__type": "AccessDeniedException", "message": message}).encode(), headers)
@@ -241,6 +250,10 @@ def permits(policy: dict[str, Any], call: AwsCall) -> bool:
     if call.service == "sqs":  # there is one queue, and the call's own parameters are not read
         arns = [queue.queue_arn for queue in _queues().values()]
     without_resource = call.operation.startswith("Describe") and call.service != "eks"
+    if call.service == "ssm":
+        without_resource = call.operation != "SendCommand"
+        arns = [f"arn:aws:ssm:{REGION}:{ACCOUNT}:document/{call.parameters.get('DocumentName', '')}", *arns]
+        arns += [f"arn:aws:s3:::{call.parameters['OutputS3BucketName']}"] if "OutputS3BucketName" in call.parameters else []
     for arn in arns if not without_resource else ["*"]:
         verdicts = [one["Effect"] for one in policy["Statement"] if _concerns(one, action, arn, call)]
         if "Allow" not in verdicts or "Deny" in verdicts:
@@ -253,6 +266,8 @@ def _tags_of(arn: str) -> dict[str, str]:
         return tags_at(arn, ACCOUNT, REGION)
     if arn.startswith("arn:aws:sqs:"):
         return dict(_queues()[arn.rsplit(":", 1)[1]].tags)
+    if ":document/" in arn or arn.startswith("arn:aws:s3"):
+        return {}
     name = arn.rsplit("/", 1)[1]
     if not arn.startswith(GROUP_ARN):
         return identity_of(name).tags
@@ -275,6 +290,17 @@ def _concerns(statement: dict[str, Any], action: str, arn: str, call: AwsCall) -
     )
 
 
+def _sent(call: AwsCall, environ: dict[str, Any]) -> AwsCall:
+    """A call of Systems Manager with the parameters and instances that its JSON names; any other as it is."""
+    if call.service != "ssm":
+        return call
+    body = environ["wsgi.input"].read()
+    environ["wsgi.input"] = io.BytesIO(body)
+    asked = json.loads(body or b"{}")
+    parameters = {key: value for key, value in asked.items() if isinstance(value, str)}
+    return replace(call, parameters=parameters, instance_ids=tuple(asked.get("InstanceIds", ())))
+
+
 def _as_list(one: Any) -> list[Any]:
     return one if isinstance(one, list) else [one]
 
@@ -284,7 +310,7 @@ def _value_of(key: str, arn: str, call: AwsCall) -> str | None:
         asked = call.parameters
         named = {asked[one]: asked[f"{one[:-3]}Value"] for one in asked if one.startswith("TagSpec") and one.endswith(".Key")}
         return named.get(key.removeprefix("aws:RequestTag/"))
-    return _tags_of(arn).get(key.removeprefix("aws:ResourceTag/"))
+    return _tags_of(arn).get(key.removeprefix("aws:ResourceTag/").removeprefix("ssm:resourceTag/"))
 
 
 def _met(operator: str, keys: dict[str, Any], arn: str, call: AwsCall) -> bool:

@@ -19,7 +19,7 @@ SDK = create_loader()
 ACCEPTED = {"RESOURCE_EFFECTIVELY_STAR"}
 """Nodes come and go, so a statement is for all instances or groups that have the cluster's tag: a condition narrows it."""
 
-IN_PARTS = {"ec2:RunInstances"}
+IN_PARTS = {"ec2:RunInstances", "ssm:SendCommand"}
 """Actions on several kinds of resources at once, which our policies allow in one statement a kind, each under its condition."""
 
 

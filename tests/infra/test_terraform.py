@@ -40,7 +40,7 @@ class Aws:
     """An AWS account on loopback, with a VPC, a group of nodes and a launch template that were there before."""
 
     def __init__(self) -> None:
-        for service in ("dynamodb", "events", "iam", "ssm"):  # moto's state belongs to the process, and other tests made tables too
+        for service in ("dynamodb", "events", "iam", "ssm"):  # moto's state belongs to the process, and others made tables too
             backend: Any = backends.get_backend(service)
             backend[ACCOUNT].reset()
         self.endpoint = IamEndpoint()
