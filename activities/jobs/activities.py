@@ -59,9 +59,11 @@ class JobActivities:
 
     @activity.defn
     def hold_job(self, request: HoldJob) -> JobStatus:
-        """Stop a job and keep it stopped; answers when it is provably stopped."""
+        """Stop a job and keep it stopped; answers when it is provably stopped, or was left to its controller as asked."""
         with as_application_error():
             status = self._adapter.status(request.job)
+            if request.unless_controlled and not status.ours:
+                return status
             if not request.take_over:
                 _refuse_others(status)
             if status.state is JobState.HELD and status.ours:

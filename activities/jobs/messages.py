@@ -27,11 +27,15 @@ class LookAtJob(Message):
 
 
 class HoldJob(Message):
-    """Stop a job and keep it stopped. `take_over`: also one that its controller restarts, because that one has not managed."""
+    """Stop a job and keep it stopped. `take_over`: also one that its controller restarts, because that one has not managed.
+
+    `unless_controlled`: a job that its controller restarts is left alone, and its status is the answer. With neither: NotOurs.
+    """
 
     job: str
     reason: str
     take_over: bool = False
+    unless_controlled: bool = False
 
 
 class ResumeJob(Message):

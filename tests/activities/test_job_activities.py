@@ -142,6 +142,18 @@ def test_a_job_with_a_controller_of_its_own_is_neither_held_nor_resumed(
     assert (fleet.count("job.hold"), fleet.count("job.resume")) == (0, 0)
 
 
+@pytest.mark.parametrize("by", [RestartedBy.CONTROLLER, RestartedBy.IN_JOB])
+def test_a_job_with_a_controller_is_left_alone_without_a_failure_where_that_is_asked_for(
+    fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment, by: RestartedBy
+) -> None:
+    fleet.job.restarted_by = by
+    request = HoldJob(job="train", reason="x", unless_controlled=True)
+    left = surroundings.run(activities.hold_job, request)
+    assert (left.state, left.ours, fleet.count("job.hold")) == (JobState.RUNNING, False, 0)
+    fleet.job.restarted_by = RestartedBy.HOTSPARE
+    assert surroundings.run(activities.hold_job, request).state is JobState.HELD
+
+
 def test_steps_of_an_earlier_run_prove_nothing(
     fleet: FakeFleet, activities: JobActivities, surroundings: ActivityEnvironment
 ) -> None:
