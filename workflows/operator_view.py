@@ -33,7 +33,9 @@ class OperatorView:
 
     def tell(self, phase: str, text: str) -> None:
         """Add a line, and show the table anew."""
-        self.lines.append(Line(at=workflow.now(), phase=phase, text=text[:TEXT_LIMIT]))
+        self.lines.append(
+            Line(at=workflow.now(), phase=phase, text=text if len(text) <= TEXT_LIMIT else f"{text[: TEXT_LIMIT - 1]}…")
+        )
         workflow.set_current_details(self.table())
 
     def table(self) -> str:

@@ -19,5 +19,6 @@ def describe(report: Report) -> str:
     """Return a report in one line."""
     code = f"XID {report.xid}" if report.xid is not None else f"SXid {report.sxid}" if report.sxid is not None else ""
     gpu = report.gpu.pci or report.gpu.uuid or ("" if report.gpu.index is None else f"GPU {report.gpu.index}")
-    said = " ".join(part for part in (code, gpu, report.what or report.raw) if part) or "look at this node"
+    what = report.what or report.raw
+    said = " ".join([*(part for part in (code, gpu) if part and part not in what), what]).strip() or "look at this node"
     return f"{report.source}: {'resolved: ' if report.resolved else ''}{said}"

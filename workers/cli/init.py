@@ -153,7 +153,7 @@ async def _attributes(client: Any) -> Line:
 
 def _tell(answer: Answer, lines: list[Line]) -> None:
     for line in lines:
-        text = Text.assemble((f"{line.verdict.value:8}", STYLES[line.verdict]), f"{line.part}: {line.text}")
+        text = Text.assemble((f"{line.verdict.value:9}", STYLES[line.verdict]), f"{line.part}: {line.text}")
         if line.do:
             text.append(f"\n         → {line.do}", style=STYLES[line.verdict])
         answer.say(text)
