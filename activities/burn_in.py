@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from temporalio import activity
 from temporalio.exceptions import CancelledError
@@ -10,7 +10,7 @@ from temporalio.exceptions import CancelledError
 from activities.active_tests import WHAT_TO_DO, ActiveTestGate
 from activities.clock import Clock, SystemClock, beat, waited_before
 from activities.effects import refuse_if_late
-from activities.errors import as_application_error
+from activities.errors import CapabilityMissing, as_application_error
 from activities.inventory import Node
 from activities.learned_bandwidth import LearnedFloors, LearnedLookUp
 from activities.message import Message
@@ -71,6 +71,13 @@ class BurnInLauncher(Protocol):
     def kill(self, run_id: str) -> None: ...
 
 
+@runtime_checkable
+class RailLauncher(Protocol):
+    """A launcher that can also take one GPU of each node, that with a given local index, so that one rail carries all traffic."""
+
+    def start_over(self, rail: int, run_id: str, nodes: list[Node], deadline_s: float) -> None: ...
+
+
 class BurnInActivities:
     """Group runs of the all-reduce, judged. None is started on a node that is not free and ours."""
 
@@ -97,10 +104,18 @@ class BurnInActivities:
                 if refusals := self._gate.refusals(request.nodes):
                     return _refused(refusals)
                 refuse_if_late()
-                self._launcher.start(request.run_id, request.nodes, deadline_s)
+                self._start(request, deadline_s)
             run = await_run(self._launcher, request.run_id, deadline_s, self._settings.poll_s, self._clock)
             learned = self._learned.of(request.cluster, request.nodes) if self._learned else None
             return judged(run, request.nodes, self._settings.floors_gbs, learned, one_rail=request.rail is not None)
+
+    def _start(self, request: GroupTest, deadline_s: float) -> None:
+        if request.rail is None:
+            self._launcher.start(request.run_id, request.nodes, deadline_s)
+        elif isinstance(self._launcher, RailLauncher):
+            self._launcher.start_over(request.rail, request.run_id, request.nodes, deadline_s)
+        else:
+            raise CapabilityMissing(f'burn_in.launcher = "{self._settings.launcher}" runs no single rail')
 
 
 def _refused(refusals: dict[str, list[str]]) -> GroupTestResult:

@@ -76,6 +76,12 @@ from activities.spare_records import SpareActivities, records_of
 from activities.spare_work import PreemptibleSettings, SpareWorkActivities
 from activities.stood_back import StoodBack
 
+RAIL_BUSBW_GBS = 47.0
+"""In-place bus bandwidth of one GPU a node over its own 400 Gb/s, which are 50 GB/s."""
+
+SLOW_RAIL = 0.45
+"""Share of its bandwidth that a slow rail leaves: to itself, and to the whole, which waits for it."""
+
 GROUP_BUSBW_GBS = 470.0
 """In-place bus bandwidth of healthy p5.48xlarge nodes together at 16 GiB. Source: OCI troubleshooting page, 471."""
 
@@ -144,6 +150,8 @@ class FakeFleet:
         self.group_run_nodes: list[list[str]] = []
         self.parity_settings = ParitySettings()
         self.looks_per_run = 0
+        self.slow_rails: set[int] = set()
+        self.rail_runs: list[tuple[int, list[str]]] = []
         self.drains = False
         self.drain_replaces = False
         self.kubernetes: KubernetesApi | None = None
@@ -216,6 +224,11 @@ class FakeFleet:
     def start(self, run_id: str, nodes: list[Node], deadline_s: float) -> None:
         """`BurnInLauncher.start`: a known run is not started again."""
         self.points.carry_out("group.start", "", lambda: self._start_group(run_id, [node.name for node in nodes]))
+
+    def start_over(self, rail: int, run_id: str, nodes: list[Node], deadline_s: float) -> None:
+        """`RailLauncher.start_over`."""
+        members = [node.name for node in nodes]
+        self.points.carry_out("group.start_over", "", lambda: self._start_over(rail, run_id, members))
 
     def poll(self, run_id: str) -> DetachedRun:
         """`BurnInLauncher.poll`."""
@@ -323,6 +336,13 @@ class FakeFleet:
             self.group_run_nodes.append(members)
             self.group_runs[run_id] = self._group_run(members)
 
+    def _start_over(self, rail: int, run_id: str, members: list[str]) -> None:
+        with self._lock:
+            if run_id not in self.group_runs:
+                self.rail_runs.append((rail, members))
+                busbw = RAIL_BUSBW_GBS * (SLOW_RAIL if rail in self.slow_rails else 1.0)
+                self.group_runs[run_id] = FakeRun(all_reduce_text(members, 1, busbw), 0, self.looks_per_run)
+
     def _poll_group(self, run_id: str) -> DetachedRun:
         with self._lock:
             run = self.group_runs.get(run_id)
@@ -348,6 +368,7 @@ class FakeFleet:
         kind = "inter" if len(members) > 1 else "intra"
         ring = [frozenset(pair) for pair in zip(members, [*members[1:], members[0]], strict=True)]
         shares = [*(machine.share(kind) for machine in machines), *(self.slow_paths.get(path, 1.0) for path in ring)]
+        shares += [SLOW_RAIL] if self.slow_rails and len(members) > 1 else []
         busbw = GROUP_BUSBW_GBS * min(shares)
         return FakeRun(all_reduce_text(members, 8, busbw, wrong), 1 if wrong else 0, self.looks_per_run)
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from activities.clients.agent_access import AgentAccessTo, PodRuns
-from activities.clients.mpirun_launcher import group_command
+from activities.clients.mpirun_launcher import group_command, rail_command
 from activities.clients.pod_spec import job_name, run_job, spec_of
 from activities.errors import BadInput, PreconditionFailed
 from activities.inventory import Node
@@ -52,9 +52,14 @@ class KubeLauncher:
         self._runs = PodRuns(api, kubernetes.namespace)
 
     def start(self, run_id: str, nodes: list[Node], deadline_s: float) -> None:
+        self._start(group_command(self._burn_in, nodes, run_id), run_id, nodes, deadline_s)
+
+    def start_over(self, rail: int, run_id: str, nodes: list[Node], deadline_s: float) -> None:
+        self._start(rail_command(self._burn_in, rail, nodes, run_id), run_id, nodes, deadline_s)
+
+    def _start(self, command: list[str], run_id: str, nodes: list[Node], deadline_s: float) -> None:
         if not self._access.agent_tools_image:
             raise BadInput('access.agent_tools_image is not set; burn_in.launcher = "kubernetes" runs mpirun and sshd from it')
-        command = group_command(self._burn_in, nodes, run_id)
         self._make_keys(run_id)
         others = [_part_of(run_id, place) for place in range(1, len(nodes))]
         wait_s, port = self._access.agent_start_s, str(self._access.pods.ssh_port)

@@ -10,6 +10,10 @@ from activities.node_access import DetachedRun, NodeAccess
 from activities.settings import BurnInSettings
 
 
+ONLY_GPU = "CUDA_VISIBLE_DEVICES"
+"""Limits a rank to one GPU, by its local index. Source: CUDA C++ Programming Guide, CUDA environment variables."""
+
+
 class MpirunLauncher:
     """`BurnInLauncher` by the configured command. `access_to_host` gives the access to the launch host at each call."""
 
@@ -19,6 +23,9 @@ class MpirunLauncher:
 
     def start(self, run_id: str, nodes: list[Node], deadline_s: float) -> None:
         self._access_to_host().start(run_id, group_command(self._settings, nodes, run_id), deadline_s)
+
+    def start_over(self, rail: int, run_id: str, nodes: list[Node], deadline_s: float) -> None:
+        self._access_to_host().start(run_id, rail_command(self._settings, rail, nodes, run_id), deadline_s)
 
     def poll(self, run_id: str) -> DetachedRun:
         return whole(self._access_to_host(), run_id, self._settings)
@@ -30,6 +37,12 @@ class MpirunLauncher:
 def group_command(settings: BurnInSettings, nodes: list[Node], run_id: str) -> list[str]:
     """Fill the ranks and hosts into the configured command. Hosts are named as the launch host knows them: by node name."""
     return around(settings, filled(settings.command, words_of(settings, nodes)), run_id, nodes)
+
+
+def rail_command(settings: BurnInSettings, rail: int, nodes: list[Node], run_id: str) -> list[str]:
+    """The same with one rank a node, whose only GPU is that of the rail: NCCL takes the network adapter that is nearest to it."""
+    single = [node.model_copy(update={"gpus": 1}) for node in nodes]
+    return around(settings, filled(settings.command, words_of(settings, single)), run_id, nodes, {ONLY_GPU: str(rail)})
 
 
 def whole(access: NodeAccess, run_id: str, settings: BurnInSettings) -> DetachedRun:
