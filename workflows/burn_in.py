@@ -21,7 +21,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.operator_view import Line, OperatorView
     from workflows.tokens import Tokens
 
-BY_SPEED = ("healthy", "low_bandwidth")
+BY_SPEED = ("healthy", "low_bandwidth", "measured")
 """Causes whose evidence is a bandwidth against a floor. Of the others, the judge's own words say what was wrong."""
 
 EVIDENCE_SHOWN = 200
@@ -64,6 +64,7 @@ class BurnIn:
                 switches=self._switches,
                 elapsed_s=self._elapsed_s(),
                 every_pair=start.every_pair,
+                rails=self._rails(),
             )
             plan = await decided(DecideActivities.plan_burn_in, facts, "which groups next")
             if plan.done:
@@ -86,6 +87,11 @@ class BurnIn:
             **options.LOOK_UP,
         )
 
+    def _rails(self) -> int:
+        """How many rails can be run one by one: as many as each node has GPUs, where all have the same."""
+        gpus = {node.gpus for node in self._nodes.values()}
+        return gpus.pop() if len(gpus) == 1 else 0
+
     def _elapsed_s(self) -> float:
         return (workflow.now() - self._began).total_seconds()
 
@@ -93,30 +99,35 @@ class BurnIn:
         number = self._runs[-1].round + 1 if self._runs else 1
         self._view.tell(f"round {number}", f"{'; '.join(plan.because)}: {' | '.join('+'.join(group) for group in plan.groups)}")
         first = len(self._seen)
-        self._seen += [GroupRun(round=number, nodes=group, why="; ".join(plan.because)) for group in plan.groups]
+        rails: list[int | None] = [*plan.rails] or [None] * len(plan.groups)
+        why = "; ".join(plan.because)
+        self._seen += [
+            GroupRun(round=number, nodes=group, rail=rail, why=why) for group, rail in zip(plan.groups, rails, strict=True)
+        ]
         results = await asyncio.gather(*(self._run_in(first + at) for at in range(len(plan.groups))))
-        for group, result in zip(plan.groups, results, strict=True):
-            self._note(number, group, result)
+        for group, rail, result in zip(plan.groups, rails, results, strict=True):
+            self._note(number, group, result, rail)
 
     async def _run_in(self, place: int) -> GroupTestResult:
         """Run the group at this place of what is seen, and let it be seen how it ended while others of the round still run."""
         run = self._seen[place]
-        result = await self._run(run.nodes)
+        result = await self._run(run.nodes, run.rail)
         seen = result.model_dump(include={"verdict", "cause", "busbw_gbs", "floor_gbs"})
         self._seen[place] = run.model_copy(update={**seen, "evidence": result.evidence[:EVIDENCE_SHOWN]})
         return result
 
-    async def _run(self, group: list[str]) -> GroupTestResult:
+    async def _run(self, group: list[str], rail: int | None) -> GroupTestResult:
         test = GroupTest(
             cluster=self._cluster,
             run_id=self._tokens.next_name(),
             nodes=[self._nodes[name] for name in group],
+            rail=rail,
         )
         try:
             result = await workflow.execute_activity_method(
                 BurnInActivities.group_test,
                 test,
-                summary=f"all-reduce over {', '.join(group)}",
+                summary=f"all-reduce over {', '.join(group)}{'' if rail is None else f', rail {rail}'}",
                 **options.GROUP_RUN,
             )
         except ActivityError as error:
@@ -141,16 +152,25 @@ class BurnIn:
                 raise
             self._view.tell("not remembered", cause_of(error))
 
-    def _note(self, number: int, group: list[str], result: GroupTestResult) -> None:
+    def _note(self, number: int, group: list[str], result: GroupTestResult, rail: int | None) -> None:
         floor = f", floor {_rate(result.floor_gbs)}" if result.floor_gbs else ""
         drift = f"; {result.drift}" if result.drift else ""
         by_speed = result.busbw_gbs is not None and result.cause in BY_SPEED
+        over = "" if rail is None else f" over rail {rail}"
         measured = f"{_rate(result.busbw_gbs or 0.0)} GB/s{floor}{drift}" if by_speed else result.evidence
-        self._view.tell(f"round {number}", f"{'+'.join(group)}: {result.verdict.value} {result.cause}, {measured}")
+        self._view.tell(f"round {number}", f"{'+'.join(group)}{over}: {result.verdict.value} {result.cause}, {measured}")
         self._runs.append(
-            RunDone(round=number, nodes=group, verdict=result.verdict, cause=result.cause, evidence=measured[:EVIDENCE_SHOWN])
+            RunDone(
+                round=number,
+                nodes=group,
+                verdict=result.verdict,
+                cause=result.cause,
+                evidence=measured[:EVIDENCE_SHOWN],
+                rail=rail,
+                busbw_gbs=result.busbw_gbs if rail is not None else None,
+            )
         )
-        if len(group) == len(self._nodes):
+        if len(group) == len(self._nodes) and rail is None:
             self._last_group = result
 
     def _report(self, plan: BurnInNext) -> BurnInReport:

@@ -103,6 +103,7 @@ class GroupRun(Message):
 
     round: int
     nodes: list[str]
+    rail: int | None = None
     why: str = ""
     verdict: Verdict | None = None
     cause: str = ""

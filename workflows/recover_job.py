@@ -98,15 +98,12 @@ class RecoverJob:
 
     async def _recover(self) -> JobResumed:
         self._set.read_news()
-        try:
-            status = await self._hold()
-        except ActivityError as error:
-            if kind_of(error) != NotOurs.__name__ or not workflow.patched("a controller restarts the job"):
-                raise
+        status = await self._hold_unless_controlled()
+        if status is None:
             end = await self._left_to_its_controller()
             if end is not None:
                 return end
-            status = await self._hold(take_over=True)
+            status = self._is_held(await self._ask_to_hold(take_over=True))
         for number in range(1, BURN_IN_ROUNDS + 1):
             await self._every_node_answered()
             nodes = self._set.nodes()
@@ -136,15 +133,28 @@ class RecoverJob:
         moved = await job.trains_again(before, self._every_node_answered)
         return self._trains(moved) if moved is not None else None
 
-    async def _hold(self, take_over: bool = False) -> JobStatus:
+    async def _hold_unless_controlled(self) -> JobStatus | None:
+        """Hold the job; None, and nothing is stopped, where its controller restarts it."""
+        try:
+            status = await self._ask_to_hold()
+        except ActivityError as error:
+            # The answer of a worker of an earlier release, which still stands in histories.
+            if kind_of(error) != NotOurs.__name__ or not workflow.patched("a controller restarts the job"):
+                raise
+            return None
+        return self._is_held(status) if status.ours else None
+
+    async def _ask_to_hold(self, take_over: bool = False) -> JobStatus:
         """Stop the job, provably, before anything is done to its nodes."""
         self._resuming = False
-        status = await workflow.execute_activity_method(
+        return await workflow.execute_activity_method(
             JobActivities.hold_job,
-            HoldJob(job=self._job, reason=self._set.reason(), take_over=take_over),
+            HoldJob(job=self._job, reason=self._set.reason(), take_over=take_over, unless_controlled=not take_over),
             summary=f"take over {self._job}" if take_over else f"hold {self._job}, unless its controller restarts it",
             **options.JOB,
         )
+
+    def _is_held(self, status: JobStatus) -> JobStatus:
         self._set.begin(status.nodes)
         if self._held is None or self._resumed is not None:
             self._held = status

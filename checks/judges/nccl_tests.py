@@ -53,8 +53,8 @@ def judge(
 
     `nodes` is how many nodes took part (None: as many hosts as the output names), `exit_status` that of the launcher (None: not
     known), `floors` own floors as "type/nodes" = GB/s, `learned` what clean runs gave. Never OK unless a footer was printed and
-    the bandwidth met a known floor, or a single rank ran, whose bus bandwidth is zero by definition. Over `one_rail` a node has one
-    rank and there is no floor: it is measured, to be compared with runs over the other rails.
+    the bandwidth met a known floor, or a single rank ran, whose bus bandwidth is zero by definition. Over `one_rail` a node has
+    one rank and there is no floor: it is measured, to be compared with runs over the other rails.
     """
     try:
         outputs = read(text)

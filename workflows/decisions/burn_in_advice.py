@@ -8,9 +8,9 @@ from checks.judges import judgement as causes
 from workflows.decisions.burn_in_runs import NOT_ABOUT_NODES, RunDone, passed
 
 ADVICE = {
-    causes.DATA_CORRUPTION: "numbers came out wrong, and so may be what was trained on these nodes: choose the checkpoint to go on "
-    "from, the last one before the first sign of it",
-    causes.HANG: "a group stood still: see in the run's output on the launch host which rank fell behind, then that node's kernel log",
+    causes.DATA_CORRUPTION: "numbers came out wrong, and so may be what was trained on these nodes: choose the checkpoint to go "
+    "on from, the last one before the first sign of it",
+    causes.HANG: "a group stood still: see in the run's output on the launch host which rank fell behind, then its kernel log",
     causes.GPU_ERROR: "a GPU failed under load: hotspare diagnose NODE for each node that the output names",
     causes.NETWORK_ERROR: "a connection broke: look at the adapter and the peer that the output names, then at their switch",
     causes.LOW_BANDWIDTH: "a group is slow: hotspare burn-in NODE... --diagnose tries each pair and draws which are slow",
@@ -23,6 +23,11 @@ ADVICE = {
     causes.UNREADABLE: "the output could not be read: see it on the launch host, then burn in again",
 }
 """Next steps by cause."""
+
+BAD_RAILS = "bad_rails"
+"""How a burn-in ends that found a rail slow everywhere."""
+
+ABOUT_RAILS = "one rail is slow for all: have its switch and cables looked at, then burn in again; no node is to be replaced"
 
 SAME_AS = {causes.TOOL_TIMEOUT: causes.HANG}
 """The test's own time limit is a hang that the tool noticed itself."""
@@ -46,6 +51,8 @@ def worst_failure(runs: Iterable[RunDone]) -> str:
 
 def advice(cause: str, runs: Sequence[RunDone]) -> str:
     """What to do next about a burn-in that ended with this cause; empty where all is well."""
+    if cause == BAD_RAILS:
+        return ABOUT_RAILS
     about = cause if cause in ADVICE or cause in SAME_AS else worst_failure(runs)
     return ADVICE.get(SAME_AS.get(about, about), "")
 

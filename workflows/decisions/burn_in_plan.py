@@ -6,52 +6,24 @@ is wall time, because the job waits: a round is a set of disjoint groups that ru
 
 from __future__ import annotations
 
-from activities.message import Message
 from checks.model import Verdict
 from workflows.decisions.burn_in_advice import advice, with_wrong_results
 from workflows.decisions.burn_in_blame import accused_together, ends_left_out
 from workflows.decisions.burn_in_every_pair import add_pairs
+from workflows.decisions.burn_in_facts import BurnInFacts, BurnInNext
 from workflows.decisions.burn_in_groups import Round, add_paths, add_suspects
 from workflows.decisions.burn_in_runs import NOT_ABOUT_NODES, Proven, RunDone, passed
 from workflows.decisions.burn_in_settings import BurnInLimits
+from workflows.decisions.burn_in_with_rails import with_rails
 
-
-class BurnInFacts(Message):
-    """The node set in the order of the ring, all runs so far, and what is known of the nodes.
-
-    `fresh` are nodes new to the job, tried beside others before the group. `switches` says which network switch a node hangs on.
-    `every_pair`: do not stop at a group that passes, but try each node beside each other.
-    """
-
-    nodes: list[str]
-    runs: list[RunDone] = []
-    fresh: list[str] = []
-    switches: dict[str, str] = {}
-    elapsed_s: float = 0.0
-    every_pair: bool = False
-
-
-class BurnInNext(Message):
-    """The next round's disjoint groups; or, when `done`, the verdict and the nodes to leave out, each with the reason.
-
-    `bad_paths` are pairs of nodes that pass with others and fail together; one end of each is in `bad`, so that the rest can run.
-    `corrupt` are the bad nodes whose runs gave wrong results; `next` is what a person does about it all.
-    """
-
-    groups: list[list[str]] = []
-    done: bool = False
-    verdict: Verdict = Verdict.UNKNOWN
-    cause: str = ""
-    because: list[str] = []
-    bad: dict[str, str] = {}
-    bad_paths: list[list[str]] = []
-    corrupt: list[str] = []
-    next: str = ""
+__all__ = ["BurnInFacts", "BurnInNext", "plan_next"]
 
 
 def plan_next(facts: BurnInFacts, limits: BurnInLimits | None = None) -> BurnInNext:
     """Return the next round, or the end."""
-    plan = _plan(facts, limits or BurnInLimits())
+    bounds = limits or BurnInLimits()
+    of_all_rails = facts.model_copy(update={"runs": [run for run in facts.runs if run.rail is None]})
+    plan = with_rails(_plan(of_all_rails, bounds), facts, bounds)
     if not plan.done or plan.verdict is Verdict.OK:
         return plan
     told = {"corrupt": with_wrong_results(plan.bad, facts.runs), "next": advice(plan.cause, facts.runs)}

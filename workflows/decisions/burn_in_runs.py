@@ -23,13 +23,18 @@ Path = frozenset[str]
 
 
 class RunDone(Message):
-    """One group run that ended, in which round and how. `nodes` is in the order of the ring."""
+    """One group run that ended, in which round and how. `nodes` is in the order of the ring.
+
+    A run over one `rail` (one GPU a node, with this local index) has a bandwidth to be compared, and accuses no node.
+    """
 
     round: int
     nodes: list[str]
     verdict: Verdict
     cause: str
     evidence: str = ""
+    rail: int | None = None
+    busbw_gbs: float | None = None
 
 
 class Proven:
@@ -40,6 +45,7 @@ class Proven:
         telling = [run for run in runs if run.cause not in NOT_ABOUT_NODES and run.verdict is not Verdict.UNKNOWN]
         self._passes = [run for run in telling if passed(run)]
         self._failures = _unsettled(telling)
+        self._failed = Counter(frozenset(run.nodes) for run in self._failures)
         self._only = len(nodes) == 1
         self.cleared = {node for run in self._passes if len(run.nodes) > 1 or self._only for node in run.nodes}
         self.clear_paths = {path for run in self._passes for path in paths(run.nodes)}
@@ -58,14 +64,13 @@ class Proven:
     def passed_together(self, nodes: Iterable[str]) -> RunDone | None:
         """The newest run of exactly these nodes, if it passed."""
         wanted = frozenset(nodes)
-        if any(frozenset(run.nodes) == wanted for run in self._failures):
+        if self._failed[wanted]:
             return None
         return next((run for run in reversed(self._passes) if frozenset(run.nodes) == wanted), None)
 
     def failed_together(self, nodes: Iterable[str]) -> int:
         """How often exactly these nodes failed since they last passed."""
-        wanted = frozenset(nodes)
-        return sum(1 for run in self._failures if frozenset(run.nodes) == wanted)
+        return self._failed[frozenset(nodes)]
 
     def alone(self, node: str) -> bool:
         """Whether the node was run alone."""

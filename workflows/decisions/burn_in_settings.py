@@ -35,6 +35,21 @@ class BurnInLimits(Section):
     share_of_a_switch: float = Field(
         0.5, gt=0, le=1, description="And the share of its nodes that is bad. Hotspare default: a failing switch takes most along"
     )
+    common_groups: int = Field(
+        4,
+        ge=2,
+        description="Disjoint groups that fail in one round, while none passed yet, before rails are compared: one cause may be "
+        "common to all. Hotspare default: a bad node in each of two halves is common, one in each of four groups is rare",
+    )
+    rail_share: float = Field(
+        0.9, gt=0, lt=1, description="A rail is slow below this share of the others. Hotspare default, as for the shipped floors"
+    )
+    rail_rounds: int = Field(
+        10,
+        ge=0,
+        description="Rounds over single rails, where nobody can be blamed without them or a person wants to see everything. "
+        "Hotspare default: eight rails one after the other, and two to see a slow one again; 0 leaves them out",
+    )
     rounds: int = Field(
         16,
         ge=1,
