@@ -13,7 +13,7 @@ from activities.names import ROLE_HEAD
 from activities.owners import Owner
 from activities.permissions import Identity, Permissions, Permitted, Tried
 from checks.model import Verdict
-from infra.iam import provisioning
+from infra.iam import provisioning, run_command
 from infra.iam.table import HYPERPOD, TAGS_WRITTEN, actions_of
 from workers.cli.health import Line
 from workers.settings import Settings
@@ -80,6 +80,8 @@ def wanted_by(settings: Settings, credentials: str, nodes: Sequence[Node]) -> li
             actions: Iterable[str] = [f"sagemaker:{one}" for one in HYPERPOD.get(role, ())]
         else:
             actions = [*actions_of(role), *(_launching(settings) if role == "aws" else ())]
+        if settings.access.kind == "ssm":
+            actions = [*actions, *run_command.PERMISSIONS.get(role, ((), ()))[0]]
         for action in actions:
             if _used(action, settings, nodes):
                 found.setdefault(action, []).append(role)
@@ -141,6 +143,7 @@ def resource_of(action: str, who: Identity, settings: Settings, nodes: Sequence[
         "autoscaling": f"{place}:autoScalingGroup:*:autoScalingGroupName/{group}" if group else "",
         "eks": f"{place}:{'cluster' if call == 'DescribeCluster' else 'nodegroup'}/{cluster}" if cluster else "",
         "sqs": f"{place}:{settings.intake.event_queue.rpartition('/')[2]}" if settings.intake.event_queue else "",
+        "ssm": f"{place}:document/{settings.access.ssm.look_document}" if action == run_command.SEND else "*",
         "sagemaker": f"{place}:cluster/{settings.aws.hyperpod_cluster.rpartition('/')[2]}",
     }
     found = named.get(service, "")

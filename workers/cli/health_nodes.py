@@ -89,7 +89,7 @@ def _by_hand(settings: Settings, node: Node) -> str:
         return f"try it by hand: ssh -F {settings.access.ssh_config} {node.host or node.name} true"
     if settings.access.kind == "agent":
         return f"look at its pods: kubectl --namespace {settings.kubernetes.namespace} get pods -o wide | grep {node.name}"
-    return f"try it by hand: aws ssm start-session --target {node.instance_id}"
+    return f"look for its agent: aws ssm describe-instance-information --filters Key=InstanceIds,Values={node.instance_id}"
 
 
 def _clock(settings: Settings, wiring: Wiring, node: Node) -> list[Line]:

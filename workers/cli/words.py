@@ -71,10 +71,13 @@ def take_over(node: NodeArgument, reason: ReasonOption = "", config: ConfigOptio
 def after_take_over(node: Node, settings: Settings) -> list[tuple[str, str]]:
     """The commands that a person who owns a node types next, each with what it is for."""
     ssh = ["ssh", "-F", str(settings.access.ssh_config), node.host or node.ip or node.name]
+    by_run_command = settings.access.kind == "ssm"
+    log_in = ["aws", "ssm", "start-session", "--target", node.instance_id] if by_run_command else ssh
     log = f"{node.name}.log"
+    diagnose = f"{shlex.join([*ssh, 'dmesg'])} > {log} && hotspare diagnose {log}"
     return [
-        (shlex.join(ssh), "log in; after XID 79, 119 or 120 nothing that opens NVML helps before a reboot"),
-        (f"{shlex.join([*ssh, 'dmesg'])} > {log} && hotspare diagnose {log}", "what its kernel log says is wrong"),
+        (shlex.join(log_in), "log in; after XID 79, 119 or 120 nothing that opens NVML helps before a reboot"),
+        *([] if by_run_command else [(diagnose, "what its kernel log says is wrong")]),
         (f"hotspare evidence {node.name}", "what was saved before anything was done; --take takes a new bundle"),
         (f"hotspare why {node.name}", "what was done so far, and why"),
         (f"hotspare burn-in {node.name}", "the all-reduce over its own GPUs, once it is idle"),
