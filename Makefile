@@ -32,7 +32,7 @@ test: $(STAMP) ## all tests
 kube-assets: $(STAMP) ## real Kubernetes, job controllers, helm and tctl, built once into a cache folder (Go; half an hour at first)
 	@PYTHONPATH=. $(BIN)/python -m infra.lab.kube.build $(ARGS)
 
-test-clusters: kube-assets ## tests against a real Kubernetes and a real Slurm; what is missing fails
+test-clusters: kube-assets ## tests against a real Kubernetes, Slurm and MPI; what is missing fails
 	@.ci/cluster-packages
 	@HOTSPARE_REAL_CLUSTERS=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/clusters $(ARGS)
 

@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say in one line what was skipped here, and how to run it."""
     if left := config.stash.get(_LEFT, 0):
-        terminalreporter.write_line(f"{left} tests against a real Kubernetes and a real Slurm skipped: run make test-clusters")
+        terminalreporter.write_line(f"{left} tests against a real Kubernetes, Slurm and MPI skipped: run make test-clusters")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

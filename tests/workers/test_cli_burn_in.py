@@ -12,6 +12,7 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 from rich.console import Console
+from rich.spinner import Spinner
 from temporalio.client import WorkflowExecutionStatus
 
 from activities import names
@@ -209,7 +210,7 @@ def run(*nodes: str, verdict: Verdict | None = Verdict.OK, gbs: float | None = 4
 @pytest.mark.parametrize("width", [80, 140])
 def test_rounds_fit_the_screen_and_name_what_runs(width: int) -> None:
     pairs = [run(f"node-{at}", f"node-{at + 1}", verdict=None, gbs=None, number=2) for at in range(1, 40, 2)]
-    lines = written(rounds_table([run(*FOUR), *pairs], width, spin=True), width)
+    lines = written(rounds_table([run(*FOUR), *pairs], width, Spinner("dots")), width)
     assert all(len(line) <= width for line in lines)
     assert "20 running" in "\n".join(lines)
     assert "and 12 more groups" in " ".join(line.strip() for line in lines)

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 
 from rich.live import Live
+from rich.spinner import Spinner
 from rich.text import Text
 from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.exceptions import FailureError
@@ -31,12 +32,14 @@ class OnTerminal:
 
     def __init__(self, answer: Answer, live: Live) -> None:
         self._answer, self._live = answer, live
+        self._spinner = Spinner("dots")
 
     async def look(self, handle: BurnInHandle, ended: bool) -> str:
         """Show the runs as they are; returns what kept from it."""
         runs, why = await runs_of(handle)
         if runs:
-            self._live.update(rounds_table(runs, self._answer.console.width, spin=not ended), refresh=True)
+            table = rounds_table(runs, self._answer.console.width, None if ended else self._spinner)
+            self._live.update(table, refresh=True)
         return why
 
 

@@ -23,8 +23,8 @@ GROUPS_SHOWN = 8
 GOOD = (Verdict.OK, Verdict.WARN)
 
 
-def rounds_table(runs: list[GroupRun], width: int, *, spin: bool) -> RenderableType:
-    """The rounds so far, one line each, and below them the groups that run now."""
+def rounds_table(runs: list[GroupRun], width: int, spinner: Spinner | None = None) -> RenderableType:
+    """The rounds so far, one line each, and below them, beside the spinner, the groups that run now."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False, width=width)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold", ratio=1)
@@ -33,11 +33,12 @@ def rounds_table(runs: list[GroupRun], width: int, *, spin: bool) -> RenderableT
         group = list(of_round)
         table.add_row(f"round {number}", ": ".join(words for words in (group[0].why, _who(group)) if words), _count(group))
     running = [run for run in runs if run.verdict is None]
-    if not running or not spin:
+    if not running or spinner is None:
         return table
     names = [" + ".join(run.nodes[:3]) + (f" + {len(run.nodes) - 3} more" if len(run.nodes) > 3 else "") for run in running]
     more = f", and {len(names) - GROUPS_SHOWN} more groups" if len(names) > GROUPS_SHOWN else ""
-    return Group(table, Padding(Spinner("dots", Text(f"running: {', '.join(names[:GROUPS_SHOWN])}{more}")), (0, 0, 0, 2)))
+    spinner.update(text=Text(f"running: {', '.join(names[:GROUPS_SHOWN])}{more}"))
+    return Group(table, Padding(spinner, (0, 0, 0, 2)))
 
 
 def _who(group: list[GroupRun]) -> str:
