@@ -7,34 +7,27 @@ what is missing; an attempt that dies itself leaves what it has read to the next
 from __future__ import annotations
 
 import logging
-import os
-import secrets
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from temporalio import activity
 
 from activities.clock import Clock, SystemClock, beat
-from activities.ec2_messages import Ec2Client, InstanceStatus, InstanceView
-from activities.errors import CapabilityMissing, HotspareError, PreconditionFailed, as_application_error
+from activities.errors import CapabilityMissing, HotspareError, as_application_error
+from activities.evidence_asides import EvidenceSources, begin_asides, begin_record
 from activities.evidence_bundle import Bundle, pack, unpack
-from activities.evidence_case import CaseFacts, fault_lines, support_case
 from activities.evidence_gathering import Aside, NodeReader, nvml_is_unsafe
-from activities.evidence_parts import DMESG, JOURNAL, PROBE, SUPPORT_CASE, Part, PartState, head_parts, node_parts
-from activities.evidence_redaction import Redactor
+from activities.evidence_parts import PROBE, SUPPORT_CASE, Part, PartState, head_parts, node_parts
+from activities.evidence_redaction import Redactor, serial_key
 from activities.evidence_spool import Spool
 from activities.evidence_store import EvidenceStore, StoredBundle, bundle_name
-from activities.host_memory import HostMemory, HostRecord
-from activities.jobs.protocol import JobAdapter, JobStatus
-from activities.node_access import AccessTo, NodeAccess
-from activities.node_messages import CollectEvidence, EvidenceBundle, Gpu, Opinion
+from activities.evidence_taking import Taking, about, case_of
+from activities.node_messages import CollectEvidence, EvidenceBundle
 from activities.node_words import LINE_LIMIT
-from activities.probing import Probe, ProbeAnswer, ProbeCrashed, ProbeWish
+from activities.probing import ProbeCrashed, ProbeWish
 from activities.settings import AccessSettings, EvidenceSettings, StoreSettings
-from checks.model import Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -50,67 +43,6 @@ head node, packing 20 MB, and a bucket that is silent twice."""
 
 TOLD = 3
 """Missing parts that are told in the incident's story with their reason; the rest is in the manifest. Hotspare default."""
-
-
-WHY_LIMIT = 600
-"""Characters kept of why a part is missing. Hotspare default: the last lines of an error; the manifest stays readable."""
-
-
-@dataclass(frozen=True)
-class EvidenceSources:
-    """Where evidence comes from. `head` gives the access to the job's head node, None where there is none."""
-
-    access_to: AccessTo
-    probe: Probe
-    memory: HostMemory
-    ec2: Ec2Client
-    jobs: JobAdapter
-    head: Callable[[], NodeAccess] | None = None
-
-
-@dataclass
-class _Found:
-    """What the looks beside the node found, for the text of the support case and the paths of logs."""
-
-    view: InstanceView | None = None
-    status: InstanceStatus | None = None
-    job: JobStatus | None = None
-    record: HostRecord | None = None
-    answer: ProbeAnswer | None = None
-
-
-@dataclass
-class _Taking:
-    """One bundle while it is gathered."""
-
-    request: CollectEvidence
-    redactor: Redactor
-    spool: Spool
-    began: datetime
-    found: _Found = field(default_factory=_Found)
-    parts: dict[str, Part] = field(default_factory=dict)
-
-    def take(self, part: Part) -> Part:
-        """Add a part, cleaned."""
-        cleaned = self.redactor.clean(part.text)
-        part = replace(
-            part,
-            text=cleaned.text,
-            why=self.redactor.clean(part.why).text[:WHY_LIMIT],
-            secrets=part.secrets + cleaned.secrets,
-            serials=part.serials + cleaned.serials,
-        )
-        self.parts[part.name] = part
-        if part.held:
-            self.spool.keep(part)
-        return part
-
-    def mark_boards(self) -> None:
-        """Look again for serial numbers: one that a late part named may stand in an early one."""
-        for part in list(self.parts.values()):
-            marked = self.redactor.mark(part.text)
-            why = self.redactor.mark(part.why).text
-            self.parts[part.name] = replace(part, text=marked.text, why=why, serials=part.serials + marked.serials)
 
 
 class EvidenceCollector:
@@ -163,13 +95,13 @@ class EvidenceCollector:
             logger.warning("evidence: %s is kept in the folder instead: %s", name, error)
             return self._refuge.keep(name, content), f"kept in the folder instead: {error}"
 
-    def _gather(self, request: CollectEvidence, name: str) -> tuple[_Taking, dict[str, object]]:
+    def _gather(self, request: CollectEvidence, name: str) -> tuple[Taking, dict[str, object]]:
         key, remark = serial_key(self._evidence.serial_key)
         spool = Spool(self._places.evidence_dir / ".spool" / name)
-        taking = _Taking(request, Redactor(key), spool, datetime.now(UTC))
+        taking = Taking(request, Redactor(key), spool, datetime.now(UTC))
         earlier = spool.parts()
-        asides = self._begin_asides(taking)
-        record = self._begin_record(taking).part(ASIDE_S)
+        asides = begin_asides(self._from, taking)
+        record = begin_record(self._from, taking).part(ASIDE_S)
         taking.redactor.know(taking.found.record.gpu_serials if taking.found.record is not None else ())
         taking.take(record)
         reader = self._read_node(taking, earlier, asides)
@@ -178,11 +110,11 @@ class EvidenceCollector:
             if aside.name not in taking.parts:
                 taking.take(earlier.get(aside.name) or self._shortened(aside.part(max(0.0, until - time.monotonic()))))
         self._read_head(taking, earlier)
-        taking.take(Part(SUPPORT_CASE, PartState.TAKEN, "hotspare", "facts of the incident", text=self._case(taking)))
+        taking.take(Part(SUPPORT_CASE, PartState.TAKEN, "hotspare", "facts of the incident", text=case_of(taking)))
         taking.mark_boards()
-        return taking, _about(taking, reader, remark)
+        return taking, about(taking, reader, remark)
 
-    def _read_node(self, taking: _Taking, earlier: dict[str, Part], asides: Sequence[Aside]) -> NodeReader:
+    def _read_node(self, taking: Taking, earlier: dict[str, Part], asides: Sequence[Aside]) -> NodeReader:
         """Ask the node: what a death of it destroys comes first, what may hang comes last."""
         request = taking.request
         deadline_s = min(request.deadline_s, _left_s())
@@ -210,7 +142,7 @@ class EvidenceCollector:
         limit = self._evidence.part_limit
         return part.shortened(limit, f"the last {limit} characters")
 
-    def _read_head(self, taking: _Taking, earlier: dict[str, Part]) -> None:
+    def _read_head(self, taking: Taking, earlier: dict[str, Part]) -> None:
         """Ask the head node for the logs of this node's ranks; it may still have them when the node has nothing more to say."""
         job = taking.found.job.job if taking.found.job else ""
         (part,) = head_parts(self._evidence, self._access.python, {"node": taking.request.node.name, "job": job})
@@ -229,7 +161,7 @@ class EvidenceCollector:
         until = self._clock.now() + limit_s
         taking.take(NodeReader(access, False, self._clock, until, limit_s, self._evidence.part_limit, source="head").read(part))
 
-    def _probe(self, reader: NodeReader, taking: _Taking) -> Part:
+    def _probe(self, reader: NodeReader, taking: Taking) -> Part:
         """The deep probe's document."""
 
         def look(limit_s: float) -> tuple[str, str]:
@@ -243,78 +175,11 @@ class EvidenceCollector:
         part = reader.attempt(PROBE, look, self._access.probe_deadline_s, nvml=True)
         return replace(part, what="run_checks.py probe --depth deep")
 
-    def _begin_record(self, taking: _Taking) -> Aside:
-        def recall() -> str:
-            taking.found.record = self._from.memory.recall(taking.request.node.instance_id)
-            return taking.found.record.model_dump_json(indent=1)
-
-        return Aside("host-record.json", "hotspare", "host memory", recall)
-
-    def _begin_asides(self, taking: _Taking) -> list[Aside]:
-        """Start the looks that do not pass through the node: they still answer when it is dead."""
-        node, found, ec2 = taking.request.node, taking.found, self._from.ec2
-
-        def instance() -> str:
-            found.view = ec2.describe(node.instance_id)
-            return found.view.model_dump_json(indent=1)
-
-        def status() -> str:
-            found.status = ec2.status(node.instance_id)
-            return found.status.model_dump_json(indent=1)
-
-        def console() -> str:
-            try:
-                return ec2.console_output(node.instance_id, latest=True)
-            except PreconditionFailed:  # not a Nitro instance
-                return ec2.console_output(node.instance_id)
-
-        def job() -> str:
-            found.job = self._from.jobs.find_on(node)
-            return found.job.model_dump_json(indent=1) if found.job is not None else "null\n"
-
-        def incident() -> str:
-            return taking.request.model_dump_json(indent=1, include={"incident", "opinion", "reports", "opened_at", "node"})
-
-        return [
-            Aside("instance.json", "aws", "EC2 DescribeInstances", instance),
-            Aside("status-checks.json", "aws", "EC2 DescribeInstanceStatus", status),
-            Aside("console.txt", "aws", "EC2 GetConsoleOutput", console),
-            Aside("job.json", "head", "the job on this node", job),
-            Aside("incident.json", "hotspare", "what was reported", incident),
-        ]
-
-    def _since(self, taking: _Taking) -> datetime:
+    def _since(self, taking: Taking) -> datetime:
         """From when on the journal is read: the end of the last incident, else some days back."""
         record = taking.found.record
         ended = record.last_incident_closed_at if record is not None else None
         return (ended - CLOCK_MARGIN) if ended is not None else taking.began - timedelta(days=self._evidence.journal_days)
-
-    def _case(self, taking: _Taking) -> str:
-        request, found, answer = taking.request, taking.found, taking.found.answer
-        booted = answer.taken_at - timedelta(seconds=answer.uptime_s) if answer is not None and answer.uptime_s else None
-        logs = [taking.parts[name] for name in (JOURNAL, DMESG, "console.txt") if name in taking.parts]
-        lines = next((lines for log in logs if (lines := fault_lines(log.text, booted))), [])
-        findings = [finding for finding in (answer.findings if answer else ()) if finding.verdict is not Verdict.OK]
-        return support_case(
-            CaseFacts(
-                node=request.node,
-                incident=request.incident,
-                at=taking.began,
-                opened_at=request.opened_at,
-                opinion=request.opinion or _seen_by_probe(answer),
-                reports=request.reports,
-                findings=[f"{finding.check}: {finding.verdict.value}: {finding.summary}" for finding in findings],
-                fault_lines=lines,
-                view=found.view,
-                status=found.status,
-                attempts=found.record.attempts if found.record else (),
-                strikes=found.record.strikes if found.record else 0,
-                driver=answer.driver_version if answer else "",
-                boot_id=answer.boot_id if answer else "",
-                uptime_s=answer.uptime_s if answer else None,
-                parts=[part.line for part in taking.parts.values() if part.name != SUPPORT_CASE],
-            )
-        )
 
 
 class EvidenceActivities:
@@ -348,62 +213,9 @@ def described(kept: StoredBundle, bundle: Bundle, remark: str = "") -> EvidenceB
     )
 
 
-def _seen_by_probe(answer: ProbeAnswer | None) -> Opinion | None:
-    """The probe's own diagnosis, for a bundle that is taken outside of an incident."""
-    if answer is None or answer.diagnosis.fault_class == "none":
-        return None
-    seen, gpu = answer.diagnosis, answer.diagnosis.gpu
-    return Opinion(
-        fault_class=seen.fault_class,
-        action=seen.action,
-        confidence=seen.confidence,
-        because=list(seen.because),
-        code=seen.code,
-        gpu=Gpu(index=gpu.index, uuid=gpu.uuid, pci=gpu.pci) if gpu is not None else Gpu(),
-    )
-
-
 def _left_s() -> float:
     """Seconds that this attempt has for the node, so that it also has the time to keep what it read."""
     if not activity.in_activity() or (limit := activity.info().start_to_close_timeout) is None:
         return float("inf")
     spent = datetime.now(UTC) - activity.info().started_time
     return max(0.0, (limit - spent).total_seconds() - KEEP_S)
-
-
-def _about(taking: _Taking, reader: NodeReader, remark: str) -> dict[str, object]:
-    """The head of the manifest."""
-    request, node, parts = taking.request, taking.request.node, taking.parts.values()
-    answer = taking.found.answer
-    return {
-        "incident": request.incident,
-        "node": {"instance_id": node.instance_id, "name": node.name, "instance_type": node.instance_type, "zone": node.zone},
-        "boot_id": answer.boot_id if answer is not None else "",
-        "began_at": taking.began.isoformat(timespec="seconds"),
-        "ended_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "deadline_s": reader.deadline_s,
-        "nvml": reader.no_nvml or "touched",
-        "node_stopped_answering": bool(reader.gone),
-        "taken_out": {
-            "secrets": sum(part.secrets for part in parts),
-            "serials": sum(part.serials for part in parts),
-            **({"remark": remark} if remark else {}),
-        },
-    }
-
-
-def serial_key(file: Path) -> tuple[bytes, str]:
-    """Return the key of the boards' marks, made when there is none, and a remark where it will not be the same next time."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            pass
-        else:
-            with os.fdopen(handle, "w") as opened:
-                opened.write(secrets.token_hex(32) + "\n")
-        key = file.read_bytes().strip()
-    except OSError as error:
-        return secrets.token_bytes(32), f"marks of boards hold for this bundle alone: {file}: {error.strerror}"
-    return (key, "") if key else (secrets.token_bytes(32), f"marks of boards hold for this bundle alone: {file} is empty")

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import re
+import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from activities.evidence_labels import LABEL_WORDS, NOT_YET, QUOTE_OR_NOT, REDACTED, without_named
 
@@ -205,3 +208,20 @@ def _chunks(text: str) -> Iterator[str]:
         end = len(text) if end < 0 else end + 1
         yield text[start:end]
         start = end
+
+
+def serial_key(file: Path) -> tuple[bytes, str]:
+    """Return the key of the boards' marks, made when there is none, and a remark where it will not be the same next time."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            pass
+        else:
+            with os.fdopen(handle, "w") as opened:
+                opened.write(secrets.token_hex(32) + "\n")
+        key = file.read_bytes().strip()
+    except OSError as error:
+        return secrets.token_bytes(32), f"marks of boards hold for this bundle alone: {file}: {error.strerror}"
+    return (key, "") if key else (secrets.token_bytes(32), f"marks of boards hold for this bundle alone: {file} is empty")

@@ -19,8 +19,9 @@ from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import FakeFault
 from activities.ec2 import InstanceStatus
 from activities.errors import AccessRefused, DeadlinePassed, HotspareError, NodeUnreachable, ProviderBusy
-from activities.evidence import CLOCK_MARGIN, KEEP_S, EvidenceActivities, serial_key
+from activities.evidence import CLOCK_MARGIN, KEEP_S, EvidenceActivities
 from activities.evidence_bundle import Bundle, unpack
+from activities.evidence_redaction import serial_key
 from activities.host_memory import RungAttempt
 from activities.node_messages import CollectEvidence, EvidenceBundle, Opinion, Report
 from activities.probing import Probe

@@ -15,7 +15,8 @@ from activities.clients.evidence_store_folder import FolderEvidenceStore
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_memory import FakeMemory
 from activities.clients.ssh_paramiko import SshAccessTo
-from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
+from activities.evidence import EvidenceActivities, EvidenceCollector
+from activities.evidence_asides import EvidenceSources
 from activities.evidence_bundle import Bundle, unpack
 from activities.node_messages import CollectEvidence, EvidenceBundle
 from activities.probing import ChecksArchive, Probe
