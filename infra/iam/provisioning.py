@@ -1,8 +1,9 @@
 """Permissions to launch spares and end retired nodes: `python -m infra.iam.provisioning` writes provisioning/aws.json.
 
-A policy beside that of role aws, needed only where provision.templates names launch templates. They, and the reservations that
-are launched into, carry the cluster's tag; what else a launch uses has to be named by the template. An instance profile in the
-template needs iam:PassRole on its role too, which is not in here: only the account knows that role.
+A policy beside that of role aws, needed only where provision.templates names launch templates or policy.renew_retired is set.
+Templates, reservations that are launched into, and Auto Scaling groups carry the cluster's tag; what else a launch uses has to
+be named by the template. An instance profile in it needs iam:PassRole on its role too, which is not in here: only the account
+knows that role.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from activities.names import TAG_CLUSTER
-from infra.iam.policies import CLUSTER, OURS
-from infra.iam.table import DESCRIBE, TAG
+from infra.iam.policies import AUTO_SCALING_GROUPS, CLUSTER, OURS
+from infra.iam.table import DESCRIBE, GROUPS, MEMBERS, TAG
 
 RUN, TERMINATE = "ec2:RunInstances", "ec2:TerminateInstances"
+END_MEMBER = "autoscaling:TerminateInstanceInAutoScalingGroup"
 
 PERMISSIONS: dict[str, tuple[str, ...]] = {
     "launch_spare": (RUN,),
     "await_running": (DESCRIBE,),
     "terminate_node": (DESCRIBE, TERMINATE),
+    "look_at_owner": (DESCRIBE, MEMBERS, GROUPS),
+    "give_up_slot": (DESCRIBE, MEMBERS, GROUPS, END_MEMBER),
+    "await_successor": (DESCRIBE, GROUPS),
 }
 """Activity of role aws -> actions."""
 
@@ -40,8 +45,9 @@ def policy_of() -> dict[str, Any]:
     """Return the policy."""
     at_launch = {"StringEquals": {**ASKED["StringEquals"], "ec2:CreateAction": "RunInstances"}}
     statements = [
-        {"Sid": "LookAtInstances", "Effect": "Allow", "Action": [DESCRIBE], "Resource": "*"},
+        {"Sid": "LookAtInstances", "Effect": "Allow", "Action": [GROUPS, MEMBERS, DESCRIBE], "Resource": "*"},
         _allowed("EndNodesOfTheCluster", TERMINATE, ("instance",), OURS),
+        {**_allowed("EndMembersOfItsGroups", END_MEMBER, (), OURS), "Resource": [AUTO_SCALING_GROUPS]},
         _allowed("LaunchForTheCluster", RUN, MADE, ASKED),
         _allowed("LaunchFromItsTemplates", RUN, ("launch-template", "capacity-reservation"), OURS),
         _allowed("LaunchWithWhatTheyName", RUN, NAMED, {"Bool": {"ec2:IsLaunchTemplateResource": "true"}}),

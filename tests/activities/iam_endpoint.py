@@ -24,7 +24,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from activities import names
 from infra.iam.policies import CLUSTER
 from infra.lab.ec2_calls import Answer, AwsCall, console_output, error, read_call
-from infra.lab.moto_instances import forget_everything, identity_of
+from infra.lab.moto_instances import forget_everything, groups, identity_of
 from infra.lab.options import REGION
 from infra.lab.reservations import Reservations
 from infra.lab.run_command import OPERATIONS, RunCommand
@@ -100,7 +100,7 @@ class IamEndpoint:
         return self.instances[name]
 
     def group(self, name: str, members: list[str], cluster: str, *, standby: str) -> None:
-        """Make an Auto Scaling group of instances, one of them in Standby."""
+        """Make an Auto Scaling group of instances; the one that is named is in Standby."""
         ids = [self.instances[one] for one in members]
         tags = [{"Key": names.TAG_CLUSTER, "Value": cluster, "PropagateAtLaunch": True}]
         self.groups.create_launch_configuration(LaunchConfigurationName=name, ImageId="ami-12c6146b", InstanceType="p5.48xlarge")
@@ -114,9 +114,10 @@ class IamEndpoint:
             Tags=tags,
         )
         self.groups.attach_instances(AutoScalingGroupName=name, InstanceIds=ids)
-        self.groups.enter_standby(
-            AutoScalingGroupName=name, InstanceIds=[self.instances[standby]], ShouldDecrementDesiredCapacity=True
-        )
+        if standby:
+            self.groups.enter_standby(
+                AutoScalingGroupName=name, InstanceIds=[self.instances[standby]], ShouldDecrementDesiredCapacity=True
+            )
 
     def queue(self, cluster: str, message: str) -> str:
         """Make the queue of a cluster's events, with one message in it; returns its address."""
@@ -242,7 +243,7 @@ def permits(policy: dict[str, Any], call: AwsCall) -> bool:
     action = f"{call.service}:{call.operation}"
     arns = [f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/{one}" for one in call.instance_ids]
     if call.service == "autoscaling":
-        arns = [f"{GROUP_ARN}/{call.parameters['AutoScalingGroupName']}"] if "AutoScalingGroupName" in call.parameters else []
+        arns = [f"{GROUP_ARN}/{name}" for name in _groups_of(call)]
     if call.operation == "RunInstances":
         arns = [f"arn:aws:ec2:{REGION}:{ACCOUNT}:instance/*"]
     if call.service == "eks":
@@ -273,6 +274,13 @@ def _tags_of(arn: str) -> dict[str, str]:
         return identity_of(name).tags
     groups: Any = backends.get_backend("autoscaling")[ACCOUNT][REGION]
     return {tag["Key"]: tag["Value"] for tag in groups.autoscaling_groups[name].tags}
+
+
+def _groups_of(call: AwsCall) -> list[str]:
+    """The group that a call names, or has as a member what it names."""
+    if named := call.parameters.get("AutoScalingGroupName"):
+        return [named]
+    return [group.name for group in groups() if set(call.instance_ids) & set(group.members)]
 
 
 def _queues() -> dict[str, Any]:
