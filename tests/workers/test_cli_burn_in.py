@@ -176,6 +176,7 @@ async def test_diagnose_tries_every_pair_and_finds_the_path_that_the_group_does_
     assert "6 of 6 pairs tried" in out
     assert "141!" in out
     assert "the path to node-1 is bad" in out
+    assert "\nnext: " in out
     assert picture.read_bytes().startswith(b"\x89PNG")
     suite = Xml.parse(junit).getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("6", "3", "0")
@@ -238,6 +239,15 @@ def test_of_many_nodes_of_which_few_pairs_were_tried_only_those_that_failed_are_
     lines = [line.plain for line in matrix_lines(pair_matrix(nodes, [*pairs, bad]), 140)]
     assert "14 nodes without a failing pair are left out" in lines
     assert [line.split()[1] for line in lines[-2:]] == ["node-5", "node-9"]
+
+
+def test_a_run_over_one_rail_is_named_so_and_is_no_measure_of_the_pair() -> None:
+    over_a_rail = run("node-1", "node-2", gbs=47.0, number=2).model_copy(update={"rail": 3})
+    matrix = pair_matrix(["node-1", "node-2"], [run("node-1", "node-2"), over_a_rail])
+    cell = matrix.of("node-1", "node-2")
+    assert cell is not None
+    assert cell.busbw_gbs == 470.0
+    assert "node-1 + node-2 over rail 3, 47 GB/s" in "\n".join(written(rounds_table([over_a_rail], 80), 80))
 
 
 def test_of_several_runs_of_a_pair_the_worst_counts() -> None:

@@ -55,7 +55,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def burn_in(
-    nodes: Annotated[list[str] | None, typer.Argument(metavar="[NODE...]", help="Idle nodes, each by any name.")] = None,
+    nodes: Annotated[list[str] | None, typer.Argument(metavar="NODE", help="Idle nodes, each by any name.")] = None,
     cluster: Annotated[
         str, typer.Option(metavar="NAME", help="All free nodes of this cluster: no job, no incident and no lease has them.")
     ] = "",
@@ -63,7 +63,7 @@ def burn_in(
         bool, typer.Option("--diagnose", help="Go on when the group passes: try every pair of nodes, which shows each bad path.")
     ] = False,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the pairs into a .png, .svg or .pdf (needs hotspare[plots]).")
+        Path | None, typer.Option(metavar="FILE", help="Draw the pairs into a .png, .svg or .pdf (needs the extra plots).")
     ] = None,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdicts as JUnit XML.")] = None,
     config: ConfigOption = None,

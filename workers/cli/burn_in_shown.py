@@ -42,10 +42,12 @@ def rounds_table(runs: list[GroupRun], width: int, spinner: Spinner | None = Non
 
 
 def _who(group: list[GroupRun]) -> str:
+    rails = sorted({run.rail for run in group if run.rail is not None})
+    over = f" over rail {', '.join(map(str, rails))}" if rails else ""
     if len(group) > 1:
-        return f"{len(group)} groups of {_span(len(run.nodes) for run in group)} nodes"
+        return f"{len(group)} groups of {_span(len(run.nodes) for run in group)} nodes{over}"
     run = group[0]
-    who = " + ".join(run.nodes) if len(run.nodes) <= 3 else f"{len(run.nodes)} nodes"
+    who = (" + ".join(run.nodes) if len(run.nodes) <= 3 else f"{len(run.nodes)} nodes") + over
     words = [] if who in run.why else [who]
     if run.busbw_gbs is not None:
         words.append(f"{_rate(run.busbw_gbs)} GB/s" + (f", floor {_rate(run.floor_gbs)}" if run.floor_gbs else ""))
@@ -88,6 +90,8 @@ def tell_report(answer: Answer, report: BurnInReport, matrix: PairMatrix, troubl
     because = [why for why in report.because if not any(why.startswith(f"{one.node_name}: ") for one in others)]
     words = f"{report.verdict.value} {report.cause.replace('_', ' ')} ({rounds}): {'; '.join(because or report.because)}"
     answer.say(Text(words, style=STYLES[report.verdict]))
+    if report.next:
+        answer.say(f"next: {report.next}")
 
 
 def _listed(nodes: list[NodeVerdict]) -> str:

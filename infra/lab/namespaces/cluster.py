@@ -101,6 +101,7 @@ class Namespaces:
         """The `burn_in.command` of these nodes: Open MPI from the head node, over their links alone, in a ring."""
         network = str(self.network.subnet)
         options = {
+            "pml": "ob1",
             "btl": "tcp,self",
             "btl_tcp_if_include": network,
             "oob_tcp_if_include": network,
