@@ -53,7 +53,7 @@ data "aws_iam_policy_document" "host_trust" {
 
     principals {
       type        = "Service"
-      identifiers = ["ec2.amazonaws.com"]
+      identifiers = ["ec2.${data.aws_partition.current.dns_suffix}"]
     }
   }
 
