@@ -72,6 +72,25 @@ class ProbeAnswer:
     configuration: Configuration | None = None
 
 
+PAST_S = 60.0
+"""For a node's log of days to be read, seconds. Hotspare default: the reader on the node gives up after 45."""
+
+
+@dataclass(frozen=True)
+class PastLog:
+    """What a node's log of the days before says. `lines` are fault lines with their Unix time, `boots` the times of its boots.
+
+    `begins` is how far back it goes; `left_out` counts older fault lines that were too many to hand on.
+    """
+
+    source: str
+    begins: float | None
+    boots: tuple[float, ...]
+    lines: tuple[tuple[float | None, str], ...]
+    left_out: int = 0
+    truncated: bool = False
+
+
 @dataclass(frozen=True)
 class ProbeWish:
     """How to look: as the options of `run_checks.py probe` of the same names.
@@ -119,6 +138,20 @@ class Probe:
                 f"the probe ended with status {answer.exit_status} and no readable document ({error}): {said}"
             ) from error
 
+    def past(self, access: NodeAccess, since: datetime) -> PastLog:
+        """Read the fault lines that the node's log has since then; raises as `run`."""
+        sudo = ["sudo", "-n"] if self._settings.sudo else []
+        command = [*sudo, self._settings.python, f"{self._folder()}/run_checks.py", "past", "--since", f"{since.timestamp():.0f}"]
+        answer = access.run(command, PAST_S, DOCUMENT_LIMIT)
+        if not answer.stdout.strip() and "can't open file" in answer.stderr:
+            self._install(access)
+            answer = access.run(command, PAST_S, DOCUMENT_LIMIT)
+        try:
+            return read_past(answer.stdout)
+        except (ValueError, KeyError, TypeError) as error:
+            said = (answer.stderr or answer.stdout).strip()[-500:]
+            raise ProbeCrashed(f"the log was not read (status {answer.exit_status}, {error}): {said}") from error
+
     def _command(self, node: Node, wish: ProbeWish) -> list[str]:
         sudo = ["sudo", "-n"] if self._settings.sudo else []
         command = [*sudo, self._settings.python, f"{self._folder()}/run_checks.py", "probe", "--depth", wish.depth]
@@ -159,6 +192,21 @@ def read_document(text: str) -> ProbeAnswer:
         raw=text,
         driver_version=str(document.get("driver_version") or ""),
         configuration=_configuration(document.get("configuration")),
+    )
+
+
+def read_past(text: str) -> PastLog:
+    """Read the document of `run_checks.py past`; raises ValueError, KeyError or TypeError for any other."""
+    document = json.loads(text)
+    if document["schema"] != 1 or document["error"]:
+        raise ValueError(document["error"] or f"schema {document['schema']!r}, expected 1")
+    return PastLog(
+        source=str(document["source"]),
+        begins=None if document["begins"] is None else float(document["begins"]),
+        boots=tuple(float(at) for at in document["boots"]),
+        lines=tuple((None if at is None else float(at), str(line)) for at, line in document["lines"]),
+        left_out=int(document["left_out"]),
+        truncated=bool(document["truncated"]),
     )
 
 

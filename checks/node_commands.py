@@ -51,6 +51,7 @@ class NodeCommand:
 NODE_COMMANDS: Mapping[str, NodeCommand] = {
     "boot-id": NodeCommand(("cat", f"{ROOT}/proc/sys/kernel/random/boot_id")),
     "probe": NodeCommand((PYTHON, CHECKS, "probe"), ANY),
+    "past-faults": NodeCommand((PYTHON, CHECKS, "past"), r"--since|\d{1,12}"),
     "kernel-log": NodeCommand(("dmesg",)),
     "kernel-journal": NodeCommand(
         ("journalctl", "_TRANSPORT=kernel"), r"--since|@\d{1,12}|-o|short-iso-precise|--utc|-n|\d{1,6}|--no-pager"

@@ -1,4 +1,7 @@
-"""The command that runs on a node: `run_checks.py probe` prints one JSON document and exits with its verdict's status."""
+"""The command that runs on a node: `run_checks.py probe` prints one JSON document and exits with its verdict's status.
+
+`run_checks.py past` prints what the node's log of the days before says, and exits with 0, or 3 where there is no log to be read.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from checks.callers_clock import callers_clock
 from checks.catalog import BadOverride
 from checks.catalog.overrides import overrides_from_json
 from checks.host import Host
+from checks.model import Verdict
+from checks.past_faults import past_faults
 from checks.probes.probe import ProbeOptions, probe
 from checks.thresholds import BadThreshold, read_thresholds
 
@@ -28,6 +33,8 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run one check and return its exit status: 0 OK, 1 WARN, 2 CRITICAL, 3 UNKNOWN, 64 wrong usage."""
     given = _parser().parse_args(arguments)
+    if given.command == "past":
+        return _past(given.since)
     try:
         thresholds = read_thresholds(given.thresholds)
         overrides = overrides_from_json(given.overrides)
@@ -49,6 +56,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     return report.verdict.exit_status
 
 
+def _past(since: float) -> int:
+    found = past_faults(Host(), since)
+    sys.stdout.write(json.dumps(found, separators=(",", ":")) + "\n")
+    return Verdict.UNKNOWN.exit_status if found["error"] else 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="run_checks.py", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -67,6 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--instance-type", default="", help="EC2 instance type, where the node itself does not say it")
     command.add_argument("--thresholds", default="", metavar="JSON", help="overrides of thresholds, as a JSON object")
     command.add_argument("--overrides", default="", metavar="JSON", help="own meanings of single codes, as a JSON object")
+    past = commands.add_parser("past", help="print the fault lines of the node's log since a time as one JSON document")
+    past.add_argument("--since", type=float, required=True, metavar="UNIX", help="lines from this time on")
     return parser
 
 

@@ -9,6 +9,7 @@ import inspect
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ from activities.healers import HealerActivities, Healers
 from activities.host_memory import HostMemory, HostMemoryActivities
 from activities.hyperpod import HyperPodHealers, HyperPodReplacer
 from activities.incidents import IncidentActivities, WorkflowGateway
-from activities.inventory import Inventory, InventoryActivities
+from activities.inventory import Inventory, InventoryActivities, Node
 from activities.jobs.activities import JobActivities
 from activities.jobs.command import CommandJobAdapter
 from activities.jobs.none import NoJobAdapter
@@ -53,7 +54,7 @@ from activities.owned_nodes import OwnedNodes
 from activities.owner_slots import OwnerSlotActivities, SlotOwner
 from activities.owners import Owner
 from activities.parity import FleetParity, ParityActivities
-from activities.probing import ChecksArchive, Probe
+from activities.probing import ChecksArchive, PastLog, Probe
 from activities.provisioning import ProvisioningActivities
 from activities.quarantine import HeadFileMarks, LauncherMarks, QuarantineActivities, QuarantineMarks
 from activities.reconcile import ReconcileActivities
@@ -296,6 +297,10 @@ class Wiring:
     def parity(self) -> FleetParity:
         """What is known of how the nodes are set up; `status` shows who differs."""
         return FleetParity(self.memory, self.inventory, self._job_adapter, self.access_to, self._probe, self._settings.parity)
+
+    def past_log(self, node: Node, since: datetime) -> PastLog:
+        """What a node's log says of the time since then."""
+        return self._probe.past(self.access_to(node), since)
 
     @cached_property
     def _probe(self) -> Probe:

@@ -12,6 +12,7 @@ from typing import Any
 
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from activities.clients.aws_session import session_of
 from activities.clients.ec2_boto3 import mapped
@@ -25,6 +26,9 @@ TIMEOUTS = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attemp
 REFUSALS = ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException", "AuthorizationError")
 DRY = "DryRunOperation"
 """The error code that says: you might have done it."""
+
+NO_ANSWER = (BotoCoreError, ResponseParserError)
+"""What botocore raises where no clear answer came; the latter stands outside of its own errors."""
 
 _ASSUMED = re.compile(r"arn:([a-z-]+):sts::(\d{12}):assumed-role/([^/]+)/.*")
 
@@ -69,13 +73,14 @@ class PermissionsBoto3:
         self._session = session_of(settings, role)
         self._clients: dict[str, Any] = {}
         self._source = ""
+        self._no_simulation = ""
 
     def identity(self) -> Identity:
         try:
             began = datetime.now(UTC)
             seen = self._client("sts").get_caller_identity()
             middle = began + (datetime.now(UTC) - began) / 2
-        except (BotoCoreError, ClientError) as error:
+        except (*NO_ANSWER, ClientError) as error:
             raise AccessRefused(f"AWS does not say who we are: {error}") from error
         region = self._settings.region or self._session.region_name or "no region"
         at = None
@@ -103,12 +108,16 @@ class PermissionsBoto3:
         entries = [
             {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"} for key, value in context.items()
         ]
+        if self._no_simulation:
+            return Tried(action, Permitted.UNKNOWN, self._no_simulation)
         try:
             answer = self._client("iam").simulate_principal_policy(
                 PolicySourceArn=self._principal(), ActionNames=[action], ResourceArns=[resource], ContextEntries=entries
             )
-        except (BotoCoreError, ClientError, AccessRefused) as error:
-            return Tried(action, Permitted.UNKNOWN, f"IAM does not simulate it: {_short(error)}")
+        except (*NO_ANSWER, ClientError, AccessRefused) as error:
+            # It is refused, or not known there: for the next action too.
+            self._no_simulation = f"IAM does not simulate it: {_short(error)}"
+            return Tried(action, Permitted.UNKNOWN, self._no_simulation)
         decisions = {one["EvalActionName"]: one["EvalDecision"] for one in answer["EvaluationResults"]}
         decision = decisions.get(action, "")
         permitted = Permitted.YES if decision == "allowed" else Permitted.NO if decision else Permitted.UNKNOWN
@@ -154,7 +163,7 @@ class QueueLookBoto3:
         try:
             rules = self._events.list_rule_names_by_target(TargetArn=seen["QueueArn"])["RuleNames"]
             off = tuple(rule for rule in rules if self._events.describe_rule(Name=rule).get("State") == "DISABLED")
-        except (BotoCoreError, ClientError) as error:
+        except (*NO_ANSWER, ClientError) as error:
             return QueueSeen(waiting, rules_unknown=_short(error))
         return QueueSeen(waiting, tuple(rules), off)
 
@@ -173,7 +182,7 @@ def _answer(action: str, call: Callable[[], Any]) -> Tried:
             return Tried(action, Permitted.YES, code)
         permitted = Permitted.NO if code in REFUSALS else Permitted.UNKNOWN
         return Tried(action, permitted, _short(error))
-    except (BotoCoreError, AccessRefused) as error:
+    except (*NO_ANSWER, AccessRefused) as error:
         return Tried(action, Permitted.UNKNOWN, _short(error))
     return Tried(action, Permitted.YES)
 
@@ -183,4 +192,6 @@ def _template(name: str) -> dict[str, str]:
 
 
 def _short(error: Exception) -> str:
+    if isinstance(error, ResponseParserError):
+        return "no clear answer"
     return " ".join(str(error).split())[:200]

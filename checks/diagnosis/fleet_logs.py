@@ -76,10 +76,10 @@ class FleetLogs:
         if seen or _LOG_LINE.search(head):
             self._readable |= names
 
-    def conclude(self) -> tuple[list[Recommendation], list[Storm]]:
-        """Return what to do about each node, and the events that show on several."""
+    def conclude(self, looked_at: int = 0) -> tuple[list[Recommendation], list[Storm]]:
+        """Return what to do about each node, and the events that show on several, of `looked_at` nodes: else those with a log."""
         seen = {name: log.sightings() for name, log in self._nodes.items()}
-        storms = find_storms((sighting for mine in seen.values() for _, sighting in mine), len(self._nodes))
+        storms = find_storms((sighting for mine in seen.values() for _, sighting in mine), looked_at or len(self._nodes))
         return [self._recommend(log, storms, seen[name]) for name, log in self._nodes.items()], storms
 
     def _recommend(self, log: NodeLog, storms: list[Storm], mine: Sequence[tuple[Kept, Sighting]]) -> Recommendation:

@@ -223,7 +223,7 @@ async def test_init_twice_writes_once_prepares_everything_and_shows_the_nodes(sh
     assert parts["Cluster"] == "cluster/lab runs"
     assert parts["sweep"] == "scheduled before, now every 300 s"
     assert "registered and proven" in parts["search attributes"]
-    assert parts["inventory"] == "5 nodes, of which 1 spares"
+    assert parts["inventory"] == "5 nodes, of which 1 spare"
     assert {"worker node-1", "spare spare-1", "head head"} <= parts.keys()
     assert (config.parent / "intake.token").stat().st_mode & 0o777 == 0o600
 

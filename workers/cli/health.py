@@ -74,7 +74,7 @@ async def check_inventory(settings: Settings, wiring: Wiring) -> tuple[list[Line
     if not working:
         how = f"tag the instances {TAG_CLUSTER}={settings.name} and {TAG_ROLE}=worker|spare|head"
         return [Line("inventory", Verdict.CRITICAL, f"no nodes found for cluster {settings.name}", how)], nodes
-    text = f"{len(working)} nodes, of which {len(spares)} spares"
+    text = f"{many(len(working), 'node')}, of which {many(len(spares), 'spare')}"
     if not spares:
         how = f"tag a healthy idle instance {TAG_ROLE}=spare; without one, repairs are made in place while the job waits"
         return [Line("inventory", Verdict.WARN, text, how)], nodes

@@ -59,7 +59,7 @@ async def check_alerts(settings: Settings, client: Client | None, *, may_try: bo
     if client is None or not may_try:
         away = "Temporal" if client is None else "the inventory"
         return [Line(ALERTS, Verdict.UNKNOWN, f"not tried while {away} does not answer", f"mend {away} first", can_tell=False)]
-    test_id = uuid.uuid4().hex
+    test_id = uuid.uuid4().hex[:12]
     sent_at = datetime.now(UTC)
     refused = await _post(settings, url, test_id)
     if refused is not None:
@@ -142,7 +142,7 @@ async def check_events(settings: Settings, wiring: Wiring, client: Client | None
     lines = [_rules(url, seen)]
     if client is None or not may_try:
         return lines
-    test_id = uuid.uuid4().hex
+    test_id = uuid.uuid4().hex[:12]
     try:
         await asyncio.to_thread(look.send, queue_message(test_id))
     except HotspareError as error:

@@ -11,6 +11,7 @@ from activities.jobs.protocol import JobAdapter, JobState, JobStatus, RestartedB
 from activities.names import ROLE_WORKER
 from checks.model import Verdict
 from workers.cli.health import Line
+from workers.cli.replay import many
 from workers.settings import Settings
 from workers.wiring import Wiring
 
@@ -31,7 +32,7 @@ async def check_job(settings: Settings, wiring: Wiring, nodes: Sequence[Node]) -
         how = "try its command on the head node by hand; [job] in docs/settings.md says what it has to print"
         return [Line("job", Verdict.CRITICAL, f"the job system ({settings.job.adapter}) cannot be read: {error}", how)]
     if not jobs:
-        text = f"no job holds any of {min(len(nodes), ASKED)} nodes just now, so the adapter was not seen at work"
+        text = f"no job holds any of {many(min(len(nodes), ASKED), 'node')} just now, so the adapter was not seen at work"
         return [Line("job", Verdict.UNKNOWN, text, "run doctor again while a job trains", can_tell=False)]
     return [line for status in jobs for line in lines_of(settings, status)]
 
@@ -56,7 +57,9 @@ def lines_of(settings: Settings, status: JobStatus) -> list[Line]:
         return [Line(part, Verdict.UNKNOWN, "the adapter cannot tell its state", "see what job.status prints for it")]
     who = status.controller or ("Hotspare" if status.restarted_by is RestartedBy.HOTSPARE else status.restarted_by.value)
     step = "" if status.step is None else f", step {status.step}"
-    lines = [Line(part, Verdict.OK, f"{status.state.value} on {len(status.nodes)} nodes{step}; {who} restarts it")]
+    saved = "" if status.checkpoint_step is None else f", last checkpoint at {status.checkpoint_step}"
+    where = many(len(status.nodes), "node")
+    lines = [Line(part, Verdict.OK, f"{status.state.value} on {where}{step}{saved}; {who} restarts it")]
     if status.step is None:
         how = "set job.progress, or let job.status print `step`: without it nobody sees whether a restarted job trains"
         lines.append(Line(part, Verdict.WARN, "its step is not known", how))

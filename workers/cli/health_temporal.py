@@ -71,7 +71,8 @@ async def _retention(client: Client) -> Line:
         how = f"look: temporal operator namespace describe {client.namespace}"
         return Line("retention", Verdict.UNKNOWN, f"the server does not tell: {error.message}", how)
     kept = answer.config.workflow_execution_retention_ttl.ToTimedelta()
-    text = f"closed workflows are kept for {kept.total_seconds() / 86400:g} days"
+    days = kept.total_seconds() / 86400
+    text = f"closed workflows are kept for {days:.2g} {'day' if days == 1 else 'days'}"
     if kept < LEAST_RETENTION:
         how = f"temporal operator namespace update --retention {LEAST_RETENTION.days * 3}d {client.namespace}"
         return Line("retention", Verdict.WARN, f"{text}: incidents are gone before a person has read them", how)

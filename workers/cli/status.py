@@ -1,10 +1,11 @@
-"""`hotspare status`: open incidents, spares, what is handed out and what is frozen."""
+"""`hotspare status`: open incidents, nodes seen and not seen, spares, reservations, what is handed out and what is frozen."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -14,7 +15,17 @@ from activities.inventory import Node
 from activities.names import ROLE_HEAD, ROLE_SPARE
 from activities.parity import ParityReport, compare_seen, report_of
 from workers.cli.common import ConfigOption, Desk, JsonOption, answering, desk, run_async
+from workers.cli.first_hour import (
+    MOST_DAYS,
+    look_at_nodes,
+    past_in_words,
+    read_past,
+    reservations_in_words,
+    reservations_of,
+    seen_in_words,
+)
 from workers.cli.looking import Look, open_incidents, overview
+from workers.cli.replay import many
 from workflows.cluster_messages import BreakerState, Overview
 
 QUEUE_SHOWN = 20
@@ -26,24 +37,51 @@ def add_to(app: typer.Typer) -> None:
     app.command()(status)
 
 
-def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show open incidents, spares, leases and freezes of the cluster."""
+def status(
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    look: Annotated[bool, typer.Option("--look", help="Reach every node now, and say why one cannot be read.")] = False,
+    days: Annotated[
+        int,
+        typer.Option(
+            "--days", min=0, max=MOST_DAYS, help="Read the nodes' logs of so many days: what Hotspare would have done. 0: not."
+        ),
+    ] = 0,
+) -> None:
+    """Show open incidents, nodes, spares, reservations, leases and freezes of the cluster.
+
+    In the first hour: hotspare status --look --days 7
+    """
     with answering(as_json) as answer:
 
         async def show() -> None:
             async with desk(config) as at:
-                nodes = await at.nodes()
+                nodes, now = await at.nodes(), datetime.now(UTC)
                 incidents, (books, trouble) = await asyncio.gather(
                     open_incidents(at.client, at.settings.name, nodes), overview(at.client, at.settings.name)
                 )
                 differing = await asyncio.to_thread(_configurations, at, nodes)
-                answer.document({**_document(at, nodes, incidents, books, trouble), "configuration": _plain(differing)})
+                seen = await look_at_nodes(at.settings, at.wiring, nodes, now, look=look)
+                reservations, unknown = await asyncio.to_thread(reservations_of, at.wiring, nodes)
+                past = await read_past(at.settings, at.wiring, nodes, days, now) if days else None
+                more = {
+                    "configuration": _plain(differing),
+                    "seen": asdict(seen),
+                    "reservations": reservations,
+                    "reservations_unknown": unknown,
+                    "past": asdict(past) if past else None,
+                }
+                answer.document({**_document(at, nodes, incidents, books, trouble), **more})
                 answer.say(_headline(at, nodes, incidents))
+                for line in [*seen_in_words(seen), *reservations_in_words(reservations, unknown, now)]:
+                    answer.say(line)
                 if incidents:
                     answer.say(_incident_table(nodes, incidents))
                 answer.say(_node_table(nodes, books))
                 for line in [*_books(books, trouble), *_not_alike(differing)]:
                     answer.say(line)
+                for part in past_in_words(past) if past else []:
+                    answer.say(part)
 
         run_async(show())
 
@@ -83,8 +121,8 @@ def _headline(at: Desk, nodes: list[Node], incidents: dict[str, Look]) -> Text:
     working = sum(1 for node in nodes if node.role != ROLE_HEAD)
     return Text.assemble(
         (f"cluster {at.settings.name}", "bold"),
-        f": {working} nodes, of which {spares} spares, mode {at.settings.policy.mode.value}, ",
-        (f"{len(incidents)} open incidents", "red" if incidents else "green"),
+        f": {many(working, 'node')}, of which {many(spares, 'spare')}, mode {at.settings.policy.mode.value}, ",
+        (many(len(incidents), "open incident"), "red" if incidents else "green"),
     )
 
 
