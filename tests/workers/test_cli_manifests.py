@@ -48,6 +48,7 @@ def test_chart_module_policies_and_units_come_with_them(tmp_path: Path) -> None:
     names = {file.relative_to(tmp_path).as_posix() for file in write_manifests(tmp_path, False)}
     assert {"helm/hotspare/Chart.yaml", "helm/hotspare/templates/parts.yaml", "helm/hotspare/.helmignore"} <= names
     assert {"terraform/roles.tf", "iam/aws.json", "systemd/hotspare.service", "systemd/hotspare-worker@.service"} <= names
+    assert {"ssm/hotspare-node.json", "ssm/hotspare-node-look.json", "iam/run_command/ssh.json", "terraform/access.tf"} <= names
     assert not [name for name in names if name.endswith((".py", ".pyc"))]
 
 
