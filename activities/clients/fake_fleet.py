@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -150,6 +150,7 @@ class FakeFleet:
         self.group_run_nodes: list[list[str]] = []
         self.parity_settings = ParitySettings()
         self.looks_per_run = 0
+        self.absent_program = ""
         self.slow_rails: set[int] = set()
         self.rail_runs: list[tuple[int, list[str]]] = []
         self.drains = False
@@ -230,7 +231,7 @@ class FakeFleet:
         members = [node.name for node in nodes]
         self.points.carry_out("group.start_over", "", lambda: self._start_over(rail, run_id, members))
 
-    def poll(self, run_id: str) -> DetachedRun:
+    def poll(self, run_id: str, nodes: Sequence[Node] = ()) -> DetachedRun:
         """`BurnInLauncher.poll`."""
         return self.points.carry_out("group.poll", "", lambda: self._poll_group(run_id))
 
@@ -246,7 +247,7 @@ class FakeFleet:
         """`SpareWork.evict`: its processes leave the GPUs."""
         self.points.carry_out("evict", node.name, lambda: self._evict(node.name))
 
-    def kill(self, run_id: str) -> None:
+    def kill(self, run_id: str, nodes: Sequence[Node] = ()) -> None:
         """`BurnInLauncher.kill`."""
         self.points.carry_out("group.kill", "", lambda: self._kill_group(run_id))
 
@@ -358,6 +359,8 @@ class FakeFleet:
                 run.lose()
 
     def _group_run(self, members: list[str]) -> FakeRun:
+        if self.absent_program:
+            return FakeRun(f"{self.absent_program}: No such file or directory\n", 127)
         machines = [self.machines[name] for name in members]
         for machine in machines:
             try:
