@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from temporalio import activity
@@ -62,13 +63,16 @@ class GroupTestResult(Message):
 
 
 class BurnInLauncher(Protocol):
-    """Starts `all_reduce_perf` over a group of nodes. Raises NodeUnreachable (of the launch host), CapabilityMissing."""
+    """Starts `all_reduce_perf` over a group of nodes. Raises NodeUnreachable (of the launch host), CapabilityMissing.
+
+    `nodes` are those of the run, in the same order; launchers that keep runs in one place do without them.
+    """
 
     def start(self, run_id: str, nodes: list[Node], deadline_s: float) -> None: ...
 
-    def poll(self, run_id: str) -> DetachedRun: ...
+    def poll(self, run_id: str, nodes: Sequence[Node] = ()) -> DetachedRun: ...
 
-    def kill(self, run_id: str) -> None: ...
+    def kill(self, run_id: str, nodes: Sequence[Node] = ()) -> None: ...
 
 
 @runtime_checkable
@@ -100,12 +104,13 @@ class BurnInActivities:
         """Run the all-reduce over a group and judge it; a run that an earlier attempt started is taken up again."""
         with as_application_error():
             deadline_s = self._settings.deadline_s if request.deadline_s is None else request.deadline_s
-            if not self._launcher.poll(request.run_id).known:
+            group = GroupRuns(self._launcher, request.nodes)
+            if not group.poll(request.run_id).known:
                 if refusals := self._gate.refusals(request.nodes):
                     return _refused(refusals)
                 refuse_if_late()
                 self._start(request, deadline_s)
-            run = await_run(self._launcher, request.run_id, deadline_s, self._settings.poll_s, self._clock)
+            run = await_run(group, request.run_id, deadline_s, self._settings.poll_s, self._clock)
             learned = self._learned.of(request.cluster, request.nodes) if self._learned else None
             return judged(run, request.nodes, self._settings.floors_gbs, learned, one_rail=request.rail is not None)
 
@@ -135,6 +140,19 @@ class Runs(Protocol):
     def poll(self, run_id: str) -> DetachedRun: ...
 
     def kill(self, run_id: str) -> None: ...
+
+
+class GroupRuns:
+    """A launcher as `Runs` of one group."""
+
+    def __init__(self, launcher: BurnInLauncher, nodes: list[Node]) -> None:
+        self._launcher, self._nodes = launcher, nodes
+
+    def poll(self, run_id: str) -> DetachedRun:
+        return self._launcher.poll(run_id, self._nodes)
+
+    def kill(self, run_id: str) -> None:
+        self._launcher.kill(run_id, self._nodes)
 
 
 def await_run(runs: Runs, run_id: str, deadline_s: float, poll_s: float, clock: Clock) -> DetachedRun:

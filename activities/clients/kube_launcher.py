@@ -6,6 +6,7 @@ Needs `access.agent_tools_image`, an image with mpirun, all_reduce_perf and sshd
 from __future__ import annotations
 
 import base64
+from collections.abc import Sequence
 from typing import Any
 
 from cryptography.hazmat.primitives import serialization
@@ -72,13 +73,13 @@ class KubeLauncher:
         spec = spec_of(run_id, launch, deadline_s, self._burn_in.output_limit, self._namespace, joined=True, **more)
         self._runs.start(run_id, self._job(run_id, run_id, spec, nodes[0], nodes))
 
-    def poll(self, run_id: str) -> DetachedRun:
+    def poll(self, run_id: str, nodes: Sequence[Node] = ()) -> DetachedRun:
         run = self._runs.poll(run_id)
         if run.known and run.exit_status is not None:
             self._end_others(run_id)
         return run
 
-    def kill(self, run_id: str) -> None:
+    def kill(self, run_id: str, nodes: Sequence[Node] = ()) -> None:
         self._runs.kill(run_id)
         self._end_others(run_id)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from activities.clients.launching import around, filled, words_of
 from activities.inventory import Node
 from activities.node_access import DetachedRun, NodeAccess
 from activities.settings import BurnInSettings
-
 
 ONLY_GPU = "CUDA_VISIBLE_DEVICES"
 """Limits a rank to one GPU, by its local index. Source: CUDA C++ Programming Guide, CUDA environment variables."""
@@ -27,10 +26,10 @@ class MpirunLauncher:
     def start_over(self, rail: int, run_id: str, nodes: list[Node], deadline_s: float) -> None:
         self._access_to_host().start(run_id, rail_command(self._settings, rail, nodes, run_id), deadline_s)
 
-    def poll(self, run_id: str) -> DetachedRun:
+    def poll(self, run_id: str, nodes: Sequence[Node] = ()) -> DetachedRun:
         return whole(self._access_to_host(), run_id, self._settings)
 
-    def kill(self, run_id: str) -> None:
+    def kill(self, run_id: str, nodes: Sequence[Node] = ()) -> None:
         self._access_to_host().kill(run_id)
 
 

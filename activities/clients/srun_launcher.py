@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from activities.clients.launching import around, filled, words_of
@@ -73,13 +73,13 @@ class SrunLauncher:
             self._drain_again(drained)
         self._slurm.change("update", f"reservationname={job}", f"duration={_minutes(limit_s + FENCE_MARGIN_S)}")
 
-    def poll(self, run_id: str) -> DetachedRun:
+    def poll(self, run_id: str, nodes: Sequence[Node] = ()) -> DetachedRun:
         run = whole(self._access_to_host(), run_id, self._settings)
         if run.known and run.exit_status is not None:
             self._end(job_name(run_id))
         return run
 
-    def kill(self, run_id: str) -> None:
+    def kill(self, run_id: str, nodes: Sequence[Node] = ()) -> None:
         try:
             self._access_to_host().kill(run_id)
         finally:

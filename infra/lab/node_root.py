@@ -18,7 +18,7 @@ LAB = Path(__file__).parent
 TREE = LAB.parent.parent
 """The folder that holds `infra`, in a source tree and in an installed one."""
 BIN = Path("usr/local/bin")
-NODE_COMMANDS = ("all_reduce_perf", "journalctl", "lspci", "nvidia-smi", "reboot", "train-rank")
+NODE_COMMANDS = ("all_reduce_perf", "journalctl", "lspci", "nvidia-smi", "reboot", "torchrun", "train-rank")
 HEAD_COMMANDS = ("mpirun", "trainctl", "journalctl", "reboot")
 _SHELL_COMMANDS = ("dmesg", "systemctl", "chronyc", "timedatectl", "modinfo")
 _SHELL_COMMANDS_WITH_GPUS = ("nv-fabricmanager",)

@@ -7,13 +7,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from activities.burn_in import BurnInLauncher
+from activities.burn_in import BurnInLauncher, judged
+from activities.clients.fake_fleet import FakeFleet
 from activities.clients.mpirun_launcher import MpirunLauncher
+from activities.clients.torchrun_launcher import TorchrunLauncher
 from activities.inventory import Node
 from activities.settings import BurnInSettings
+from checks.model import Verdict
 from infra.lab.lab import Lab
 from infra.lab.options import LabOptions
-from tests.activities.launcher_contract import LauncherContract
+from tests.activities.launcher_contract import LauncherContract, ended, until
 from workers.settings import load_settings
 from workers.wiring import Wiring
 
@@ -36,6 +39,30 @@ class MpirunWorld(LabWorld):
         return MpirunLauncher(lambda: self.wiring._access_to_alias("head"), settings)
 
 
+class TorchrunWorld(LabWorld):
+    def launcher(self, *, program: str = "", iterations: int = 20) -> BurnInLauncher:
+        usual = BurnInSettings().torch_command
+        command = [program or "torchrun" if word == "torchrun" else word for word in usual[:-1]]
+        return TorchrunLauncher(self.wiring.access_to, BurnInSettings(torch_command=[*command, str(iterations)]))
+
+
+class FakeWorld:
+    """FakeFleet with its job held."""
+
+    def __init__(self) -> None:
+        self.fleet = FakeFleet()
+        self.nodes = [self.fleet.node("node-1"), self.fleet.node("node-2")]
+
+    def launcher(self, *, program: str = "", iterations: int = 20) -> BurnInLauncher:
+        self.fleet.looks_per_run = 1 if iterations == 20 else 1_000_000
+        self.fleet.absent_program = program
+        return self.fleet
+
+    def working(self) -> set[str]:
+        going = [run_id for run_id, run in self.fleet.group_runs.items() if run.poll(run_id).exit_status is None]
+        return {node.name for node in self.nodes} if going else set()
+
+
 @pytest.fixture
 async def lab_world(lab_options: LabOptions, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LabWorld]:
     async with Lab(lab_options) as lab:
@@ -51,3 +78,25 @@ class TestMpirun(LauncherContract):
     @pytest.fixture
     def world(self, lab_world: LabWorld) -> MpirunWorld:
         return MpirunWorld(lab_world.lab, lab_world.wiring, lab_world.nodes)
+
+
+class TestTorchrun(LauncherContract):
+    @pytest.fixture
+    def world(self, lab_world: LabWorld) -> TorchrunWorld:
+        return TorchrunWorld(lab_world.lab, lab_world.wiring, lab_world.nodes)
+
+    async def test_a_node_without_torchrun_ends_the_run_of_all_and_is_named(self, world: TorchrunWorld) -> None:
+        (world.lab.nodes["node-2"].files.bin / "torchrun").unlink()
+        launcher = world.launcher()
+        await asyncio.to_thread(launcher.start, "torch/1", world.nodes, 600.0)
+        run = await ended(launcher, "torch/1", world.nodes)
+        result = judged(run, world.nodes, {})
+        assert (result.verdict, result.cause) == (Verdict.UNKNOWN, "could_not_run")
+        assert "node-2 ended with status 127" in run.output
+        await until(lambda: not world.working())
+
+
+class TestFake(LauncherContract):
+    @pytest.fixture
+    def world(self) -> FakeWorld:
+        return FakeWorld()
