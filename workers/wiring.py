@@ -350,12 +350,31 @@ class Wiring:
 
     @cached_property
     def _launcher(self) -> BurnInLauncher:
-        if self._settings.burn_in.launcher == "kubernetes":
+        settings = self._settings
+        kind = settings.burn_in.launcher
+        if kind == "auto":
+            kind = "kubernetes" if settings.access.kind == "agent" else "srun" if settings.job.adapter == "slurm" else "mpirun"
+        if kind == "kubernetes":
             return self._kube_launcher
+        host = settings.burn_in.launch_host or settings.job.head
+        if kind == "srun":
+            return self._srun_launcher(host)
+        if kind == "torchrun":
+            from activities.clients.torchrun_launcher import TorchrunLauncher
+
+            return TorchrunLauncher(self.access_to, settings.burn_in)
         from activities.clients.mpirun_launcher import MpirunLauncher
 
-        host = self._settings.burn_in.launch_host or self._settings.job.head
-        return MpirunLauncher(lambda: self._access_to_alias(host), self._settings.burn_in)
+        return MpirunLauncher(lambda: self._access_to_alias(host), settings.burn_in)
+
+    def _srun_launcher(self, host: str) -> BurnInLauncher:
+        from activities.clients.srun_launcher import SrunLauncher
+        from activities.slurm_marks import SlurmMarks
+
+        if self._settings.job.adapter != "slurm":
+            raise CapabilityMissing('burn_in.launcher = "srun" needs Slurm, and job.adapter is not "slurm"')
+        marks = SlurmMarks(self.slurm, self._settings.slurm)
+        return SrunLauncher(lambda: self._access_to_alias(host), self.slurm, marks, self._settings.burn_in)
 
     @property
     def _kube_launcher(self) -> BurnInLauncher:
