@@ -17,6 +17,7 @@ from activities.learned_bandwidth import LearnedFloors, LearnedLookUp
 from activities.message import Message
 from activities.node_access import LOST, DetachedRun
 from activities.settings import BurnInSettings
+from checks.judges.nccl_log import read_log
 from checks.judges.nccl_tests import judge
 from checks.model import Verdict
 
@@ -46,7 +47,8 @@ class GroupTestResult(Message):
 
     `culprits` is what the output itself blames ("host node-3"), or the nodes that kept the run from being started; `next` is what
     to do about it. `drift` says how far the run is from clean ones of its kind, which are remembered under `kind`; both are empty
-    where it can be compared with none.
+    where it can be compared with none. `transport` is what NCCL's log says of the way to the network ("efa", "sockets"),
+    empty where it is silent; `log` has a few of its lines where a run did not pass.
     """
 
     verdict: Verdict
@@ -60,6 +62,8 @@ class GroupTestResult(Message):
     next: str = ""
     kind: str = ""
     drift: str = ""
+    transport: str = ""
+    log: list[str] = []
 
 
 class BurnInLauncher(Protocol):
@@ -202,6 +206,9 @@ def judged(
         why = f"run {run.run_id} ended without a status: its host restarted, or it was killed"
         return GroupTestResult(verdict=Verdict.UNKNOWN, cause="could_not_run", evidence=why)
     seen = judge(run.output, nodes[0].instance_type, len(nodes), run.exit_status, floors_gbs, learned, one_rail)
+    log = read_log(run.output)
+    passed = seen.verdict is Verdict.OK
+    evidence = seen.evidence if passed or log.warning is None else f"{seen.evidence}; {log.warning}"
     return GroupTestResult(
         verdict=seen.verdict,
         cause=seen.cause,
@@ -209,9 +216,11 @@ def judged(
         floor_gbs=seen.floor_gbs,
         floor_source=seen.floor_source,
         wrong=seen.wrong,
-        evidence=seen.evidence[:EVIDENCE_LIMIT],
+        evidence=evidence[:EVIDENCE_LIMIT],
         culprits=list(seen.culprits),
         next=seen.next,
         kind=learned.key if learned else "",
         drift=seen.drift,
+        transport=log.transport,
+        log=[] if passed else list(log.kept),
     )

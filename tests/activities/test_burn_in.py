@@ -11,12 +11,12 @@ from temporalio.exceptions import CancelledError
 from temporalio.testing import ActivityEnvironment
 
 from activities import names
-from activities.burn_in import KILL_GRACE_S, BurnInActivities, GroupTest
+from activities.burn_in import KILL_GRACE_S, BurnInActivities, GroupTest, judged
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import FakeFault
 from activities.clients.mpirun_launcher import MpirunLauncher, group_command
 from activities.errors import NodeUnreachable
-from activities.node_access import LOST
+from activities.node_access import LOST, DetachedRun
 from activities.probing import Probe
 from activities.settings import BurnInSettings
 from checks.model import Verdict
@@ -201,3 +201,15 @@ def test_the_launcher_runs_detached_on_the_launch_host(fleet: FakeFleet) -> None
     assert launcher.poll("burn/1").exit_status == 0
     launcher.kill("burn/1")
     assert not launcher.poll("burn/2").known
+
+
+def test_a_run_that_did_not_pass_keeps_its_transport_and_its_first_warning(fleet: FakeFleet) -> None:
+    log = "node-3:77:78 [2] NCCL INFO Using network Socket\nnode-3:77:78 [2] net.cc:9 NCCL WARN Connect to node-4<400> failed\n"
+    header = (
+        "# nThread 1 nGpus 1 minBytes 8 maxBytes 8\n#  Rank 18 Group  0 Pid     77 on     node-3 device  2 [0x53] NVIDIA H100\n"
+    )
+    run = DetachedRun(run_id="burn/1", known=True, exit_status=143, output=header + log)
+    result = judged(run, group(fleet).nodes, {})
+    assert (result.verdict, result.transport) == (Verdict.CRITICAL, "sockets")
+    assert "first warning of NCCL, by rank 18 on node-3: Connect to node-4<400> failed" in result.evidence
+    assert len(result.log) == 2
