@@ -123,7 +123,10 @@ class OwnerSlotActivities:
     def look_at_owner(self, request: LookAtOwner) -> OwnerSeen:
         """See who keeps the node's number, before its slot is given up."""
         with as_application_error():
-            seen = self._owner(request.owned_by).look(self._ec2.describe(request.node.instance_id))
+            view = self._ec2.describe(request.node.instance_id)
+            if request.node.group:  # a member that was terminated may have lost the tag
+                view = view.model_copy(update={"tags": {names.AWS_TAG_GROUP: request.node.group, **view.tags}})
+            seen = self._owner(request.owned_by).look(view)
             if seen is None:
                 raise PreconditionFailed(f"{request.node.name} runs, and no {request.owned_by.value} has it any more; it stays")
             return seen

@@ -33,8 +33,9 @@ News = list[tuple[str, Object]]
 class FakeKubernetes:
     """`KubernetesApi` without a server.
 
-    A pod whose name is in `lingering` stays, marked as being deleted, as one does on a node whose kubelet is dead. The API server
-    is `down` while that is set; a kind in `missing` is one whose CRD is not installed; what is in `refused` is not `allowed`.
+    A pod whose name is in `lingering` stays, marked as being deleted, as one does on a node whose kubelet is dead; so does what
+    has a finalizer, until the last one is taken off. The API server is `down` while that is set; a kind in `missing` is one whose
+    CRD is not installed; what is in `refused` is not `allowed`.
     """
 
     def __init__(self) -> None:
@@ -220,11 +221,14 @@ class FakeKubernetes:
         after["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
         if after == before:
             return deepcopy(before)
+        if after["metadata"].get("deletionTimestamp") and before["metadata"].get("finalizers") and not _finalizers(after):
+            self._forget(kind, (namespace, name))
+            return deepcopy(after)
         return self._store(kind, after, namespace)
 
     def _let_go(self, kind: Kind, item: Object, *, force: bool, orphans: bool = False) -> None:
         address = _address(item)
-        if kind == POD and address[1] in self.lingering and not force:
+        if _finalizers(item) or (kind == POD and address[1] in self.lingering and not force):
             if "deletionTimestamp" not in item["metadata"]:
                 item["metadata"]["deletionTimestamp"] = _now()
                 self._store(kind, item, address[0])
@@ -251,6 +255,10 @@ class FakeKubernetes:
 
 def _address(item: Object) -> Address:
     return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def _finalizers(item: Object) -> list[str]:
+    return list(item["metadata"].get("finalizers") or [])
 
 
 def _now() -> str:

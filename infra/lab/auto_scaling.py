@@ -1,9 +1,11 @@
 """Auto Scaling groups of the lab: moto keeps them; added here are health checks that replace members, and sizes that hold.
 
 A member in service that leaves the state running, or whose status checks are impaired, is terminated and another launched; one in
-Standby is not looked at. Source: Amazon EC2 Auto Scaling User Guide, "Health checks for instances in an Auto Scaling group" and
-"Temporarily remove instances from your Auto Scaling group". AWS looks every minute or so and takes minutes to say impaired; the
-lab takes parts of a second, which is the worst that a healer can meet.
+Standby is not looked at. A suspended process does nothing: ReplaceUnhealthy and HealthCheck replace no member, Launch launches
+none. Source: Amazon EC2 Auto Scaling User Guide, "Health checks for instances in an Auto Scaling group", "Temporarily remove
+instances from your Auto Scaling group" and "Suspend and resume Amazon EC2 Auto Scaling processes"; API reference,
+TerminateInstanceInAutoScalingGroup. AWS looks every minute or so and takes minutes to say impaired; the lab takes parts of a
+second, which is the worst that a healer can meet.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.lab.ec2_calls import Answer, AwsCall, error
-from infra.lab.moto_instances import LabGroup, groups, identity_of, set_state, state_of
+from infra.lab.moto_instances import LabGroup, groups, identity_of, let_launch, set_state, state_of
 from infra.lab.options import REGION
 
 HEALTH_CHECK_S = 0.2
@@ -25,6 +27,12 @@ HEALTH_CHECK_S = 0.2
 
 IMPAIRED_CHECKS = 2
 """Checks in a row in which a running member does not answer, before it counts as impaired. A lab value."""
+
+TERMINATE_MEMBER = "TerminateInstanceInAutoScalingGroup"
+"""The call that ends a member, and has another launched unless it lowers the desired capacity."""
+
+HEALTH = ("HealthCheck", "ReplaceUnhealthy")
+"""Processes of which both replace an ill member; either suspended, nobody does."""
 
 GONE = ("stopping", "stopped", "shutting-down", "terminated")
 
@@ -42,7 +50,10 @@ class Nodes(Protocol):
 
 
 class AutoScaling:
-    """The groups, and the thread that checks the health of their members."""
+    """The groups, and the thread that checks the health of their members.
+
+    `dry` are groups that find no capacity now; `checks` counts the rounds.
+    """
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
@@ -54,6 +65,8 @@ class AutoScaling:
         self._silent: dict[str, int] = {}
         self._taken_in: set[str] = set()
         self.replaced: list[str] = []
+        self.dry: set[str] = set()
+        self.checks = 0
 
     def start(self, url: str) -> None:
         """Begin to check, over the endpoint at `url`."""
@@ -92,6 +105,8 @@ class AutoScaling:
 
     def refusal(self, call: AwsCall) -> Answer | None:
         """Refuse what AWS refuses and moto carries out: Standby that the group's sizes or the member's state forbid."""
+        if call.operation == TERMINATE_MEMBER:
+            return _no_end(call)
         change = {"EnterStandby": -1, "ExitStandby": 1}.get(call.operation)
         group = next((one for one in groups() if one.name == call.parameters.get("AutoScalingGroupName")), None)
         if change is None or group is None:
@@ -110,11 +125,26 @@ class AutoScaling:
             f"desired-size={group.desired}. Please update the AutoScalingGroup sizes appropriately.",
         )
 
+    def carried_out(self, call: AwsCall) -> None:
+        """Take note of processes that were suspended or resumed."""
+        if call.operation in ("SuspendProcesses", "ResumeProcesses"):
+            for group in groups():
+                self._let_launch(group)
+
+    def run_dry(self, name: str, *, dry: bool) -> None:
+        """Have a group find no capacity for what it lacks, or find it again."""
+        self.dry = self.dry | {name} if dry else self.dry - {name}
+        let_launch(name, not dry)
+
+    def _let_launch(self, group: LabGroup) -> None:
+        let_launch(group.name, group.name not in self.dry and "Launch" not in group.suspended)
+
     def _watch(self) -> None:
         while not self._stopped.wait(HEALTH_CHECK_S):
             try:
                 for group in groups():
                     self._check(group)
+                self.checks += 1
             except (ClientError, BotoCoreError) as failure:
                 log.warning("a health check of Auto Scaling failed: %s", failure)
 
@@ -123,6 +153,8 @@ class AutoScaling:
         for instance_id, lifecycle in group.members.items():
             if instance_id not in answers:
                 self._take_in(instance_id)
+            elif set(HEALTH) & set(group.suspended):
+                continue
             elif lifecycle == "InService" and self._unhealthy(instance_id, answers[instance_id]):
                 self.replaced.append(instance_id)
                 self._ec2.terminate_instances(InstanceIds=[instance_id])
@@ -144,3 +176,15 @@ class AutoScaling:
             return False
         self._silent[instance_id] = self._silent.get(instance_id, 0) + 1
         return instance_id in self._seen_well and self._silent[instance_id] >= IMPAIRED_CHECKS
+
+
+def _no_end(call: AwsCall) -> Answer | None:
+    """Refuse to end an instance that is no member, or to go below the smallest size."""
+    instance_id = call.parameters.get("InstanceId", "")
+    group = next((one for one in groups() if instance_id in one.members), None)
+    if group is None:
+        return error(400, "ValidationError", f"Instance Id not found - No managed instance found for instance ID {instance_id}")
+    if call.parameters.get("ShouldDecrementDesiredCapacity") == "true" and group.desired - 1 < group.smallest:
+        said = f"Currently, desiredSize equals minSize ({group.smallest}). Terminating instance without replacement will violate"
+        return error(400, "ValidationError", f"{said} group's min size constraint.")
+    return None

@@ -3,7 +3,7 @@
 Where moto is simpler than EC2, the layer imitates EC2: client tokens of RunInstances, instance states on the way from one to
 another, refusal of calls in the wrong state, instances not visible at once (`visible_after_s`), the console output of the
 node, status checks that follow from the node (EC2 API Reference; EC2 User Guide, "Instance lifecycle", "Ensuring idempotency" and
-"Status checks"; EC2 Developer Guide, "Eventual consistency").
+"Status checks"; EC2 Developer Guide, "Eventual consistency"). Capacity that lacks and answers that lag: `infra.lab.capacity`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any, Protocol
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from infra.lab.auto_scaling import AutoScaling
+from infra.lab.auto_scaling import TERMINATE_MEMBER, AutoScaling
+from infra.lab.capacity import LabClock, Shortage, StaleAnswers
 from infra.lab.dynamodb import SERVICE, OneAtATime
 from infra.lab.ec2_calls import Answer, AwsCall, StatusRow, console_output, error, instance_ids_in, instance_statuses, read_call
 from infra.lab.holds import Hold, Holds
@@ -39,7 +40,10 @@ _MIDWAY = {
     "StartInstances": "pending",
     "TerminateInstances": "shutting-down",
     "RunInstances": "pending",
+    TERMINATE_MEMBER: "shutting-down",
 }
+_AS_IF = {TERMINATE_MEMBER: "TerminateInstances"}
+"""Calls that do to an instance what another call does."""
 
 _SERVER_ERRORS = {
     "RequestLimitExceeded": 503,
@@ -102,7 +106,10 @@ class Ec2Endpoint:
         self._lock = threading.Lock()
         self.auto_scaling = AutoScaling(self)
         self.run_command: RunCommand | None = None
-        self.reservations = Reservations()
+        self.clock = LabClock()
+        self.reservations = Reservations(self.clock)
+        self.shortage = Shortage(self.clock)
+        self.stale = StaleAnswers(self.clock)
         self._server: BaseWSGIServer | None = None
         self._thread: threading.Thread | None = None
         self.lag_s = lag_s
@@ -185,19 +192,27 @@ class Ec2Endpoint:
             return console_output(call.instance_ids[0], self._events.console_of(call.instance_ids[0]))
         if call.operation == "DescribeInstanceStatus":
             return self._statuses(call)
+        if (shown := self.stale.answer(call)) is not None:
+            return shown
         if call.operation == "DescribeInstances" and (unseen := self._not_visible_yet(call)):
             return error(400, "InvalidInstanceID.NotFound", f"The instance ID '{unseen}' does not exist")
         if call.operation == "DescribeCapacityReservations":
             return self.reservations.describe(call)
         if call.operation == "RunInstances" and call.parameters.get("ClientToken"):
             return self._launch_once(call, environ)
-        refused = self._refusal(call) or self.auto_scaling.refusal(call) or self.reservations.refusal(call)
+        refused = self._refusal(call) or self.auto_scaling.refusal(call) or self._no_place(call)
         answer = refused or self._carry_out(call, environ)
-        return self.reservations.shown(answer) if call.operation == "DescribeInstances" else answer
+        answer = self.reservations.shown(answer) if call.operation == "DescribeInstances" else answer
+        self.stale.keep(call, answer)
+        return answer
+
+    def _no_place(self, call: AwsCall) -> Answer | None:
+        reserved = self.reservations.concerns(call)
+        return self.reservations.refusal(call) or self.shortage.refusal(call, reserved=reserved)
 
     def _not_visible_yet(self, call: AwsCall) -> str:
         """Return an instance that was launched a moment ago and is not known everywhere yet, empty if there is none."""
-        now = time.monotonic()
+        now = self.clock.now()
         new = (one for one in call.instance_ids if now - self._launched_at.get(one, -self.visible_after_s) < self.visible_after_s)
         return next(new, "")
 
@@ -227,7 +242,7 @@ class Ec2Endpoint:
                 return error(400, "IdempotentParameterMismatch", "the client token was used with other parameters")
             if known is not None:
                 return known[1]
-            answer = self.reservations.refusal(call) or self._carry_out(call, environ)
+            answer = self._no_place(call) or self._carry_out(call, environ)
             if answer.status < 300:
                 self._launches.by_token[token] = (wanted, answer)
             return answer
@@ -252,8 +267,10 @@ class Ec2Endpoint:
             return answer
         ids = call.instance_ids or (instance_ids_in(answer.body) if call.operation == "RunInstances" else ())
         self.reservations.carried_out(call, ids)
+        self.auto_scaling.carried_out(call)
+        self.stale.changed()
         if call.operation == "RunInstances":
-            self._launched_at |= dict.fromkeys(ids, time.monotonic())
+            self._launched_at |= dict.fromkeys(ids, self.clock.now())
         with self._lock:
             self.calls.append(AwsCall(call.service, call.operation, call.parameters, ids, call.region))
         for instance_id in ids:
@@ -274,7 +291,7 @@ class Ec2Endpoint:
         if midway is not None:
             set_state(instance_id, midway)
         if midway is not None or operation == "RebootInstances":
-            self._loop.call_soon_threadsafe(self._events.on_call, operation, instance_id)
+            self._loop.call_soon_threadsafe(self._events.on_call, _AS_IF.get(operation, operation), instance_id)
 
     def _ask_moto(self, environ: dict[str, Any]) -> Answer:
         head: list[Any] = []

@@ -28,13 +28,14 @@ class InstanceIdentity:
 
 @dataclass(frozen=True)
 class LabGroup:
-    """An Auto Scaling group: its sizes, and the lifecycle state of each member by instance id."""
+    """An Auto Scaling group: its sizes, the lifecycle state of each member by instance id, the processes that are suspended."""
 
     name: str
     smallest: int
     largest: int
     desired: int
     members: dict[str, str]
+    suspended: tuple[str, ...] = ()
 
 
 def groups() -> list[LabGroup]:
@@ -48,9 +49,24 @@ def groups() -> list[LabGroup]:
             int(one.max_size or 0),
             int(one.desired_capacity or 0),
             {str(state.instance.id): str(state.lifecycle_state) for state in list(one.instance_states)},
+            tuple(str(process["ProcessName"]) for process in one.suspended_processes),
         )
         for one in found
     ]
+
+
+def let_launch(group: str, may: bool) -> None:
+    """Have a group launch what its desired capacity lacks, or launch nothing; moto knows only the first."""
+    backend: Any = backends.get_backend("autoscaling")
+    one = backend[DEFAULT_ACCOUNT_ID][REGION].autoscaling_groups[group]
+
+    def launch_nothing(wanted: int | None) -> None:
+        one.desired_capacity = one.min_size if wanted is None else wanted
+
+    if not may:
+        one.set_desired_capacity = launch_nothing
+    elif vars(one).pop("set_desired_capacity", None) is not None:
+        one.set_desired_capacity(one.desired_capacity)
 
 
 def forget_everything() -> None:

@@ -1,6 +1,7 @@
 """Capacity Reservations of the lab, which moto has not: slots that are taken, cleaned and free, shared with other launchers.
 
 A slot that an instance has left is cleaned before it can be launched into again; one that is full refuses a start and a launch.
+Other launchers that wait for a slot take it as soon as it is free, before anybody of the cluster can.
 Source: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/capacity-blocks-launch.html. Left out: EC2 terminates what runs in a
 Capacity Block from 30 minutes before its end; here it runs on.
 """
@@ -9,13 +10,13 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 
+from infra.lab.capacity import LabClock
 from infra.lab.ec2_calls import Answer, AwsCall, error
 from infra.lab.moto_instances import state_of
 from infra.lab.options import REGION
@@ -27,12 +28,13 @@ TARGET = "CapacityReservationSpecification.CapacityReservationTarget.CapacityRes
 """Parameter of RunInstances that names the reservation. Source: EC2 API reference, CapacityReservationTarget."""
 
 _NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
-_LEAVES = {"StopInstances": "stopped", "TerminateInstances": "terminated"}
+_LEAVES = ("StopInstances", "TerminateInstances", "TerminateInstanceInAutoScalingGroup")
 
 
 @dataclass
 class LabReservation:
-    """One reservation. `others` are slots that somebody else has taken; `members` the instances launched into it."""
+    """One reservation. `others` are slots that somebody else has taken, `rivals` launches of others that wait for a free one;
+    `members` the instances launched into it."""
 
     reservation_id: str
     total: int
@@ -42,29 +44,36 @@ class LabReservation:
     account: str = DEFAULT_ACCOUNT_ID
     ends_at: datetime | None = None
     others: int = 0
+    rivals: int = 0
     cleaning_s: float = 0.0
     members: set[str] = field(default_factory=set)
     cleaned_at: dict[str, float] = field(default_factory=dict)
+    clock: LabClock = field(default_factory=LabClock)
 
     def free(self) -> int:
-        """Slots that can be launched into now."""
+        """Slots that can be launched into now, after the others who wait have taken theirs."""
         taken = sum(state_of(one) in HOLDS_SLOT or self._is_cleaned(one) for one in self.members)
-        return max(0, self.total - self.others - taken)
+        free = max(0, self.total - self.others - taken)
+        won = min(free, self.rivals)
+        self.others, self.rivals = self.others + won, self.rivals - won
+        return free - won
 
     def _is_cleaned(self, instance_id: str) -> bool:
-        return time.monotonic() < self.cleaned_at.get(instance_id, 0.0)
+        return self.clock.now() < self.cleaned_at.get(instance_id, float("-inf"))
 
 
 class Reservations:
     """All reservations, by id. Called from server threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: LabClock | None = None) -> None:
         self._lock = threading.Lock()
+        self._clock = clock or LabClock()
         self.by_id: dict[str, LabReservation] = {}
 
     def add(self, reservation: LabReservation, *instance_ids: str) -> LabReservation:
         """Make a reservation, and have instances that are there run in it."""
         with self._lock:
+            reservation.clock = self._clock
             reservation.members |= set(instance_ids)
             self.by_id[reservation.reservation_id] = reservation
         return reservation
@@ -92,7 +101,7 @@ class Reservations:
             for instance_id in instance_ids if call.operation in _LEAVES else ():
                 held = self._of(instance_id)
                 if held is not None:
-                    held.cleaned_at[instance_id] = time.monotonic() + held.cleaning_s
+                    held.cleaned_at[instance_id] = self._clock.now() + held.cleaning_s
 
     def describe(self, call: AwsCall) -> Answer:
         """The answer to DescribeCapacityReservations."""
@@ -121,6 +130,10 @@ class Reservations:
         body = re.sub(rb"<instanceId>(i-[0-9a-f]+)</instanceId>(?=\s*<imageId>)", with_reservation, answer.body)
         headers = tuple((key, str(len(body)) if key.lower() == "content-length" else value) for key, value in answer.headers)
         return Answer(answer.status, body, headers)
+
+    def concerns(self, call: AwsCall) -> bool:
+        """Whether a start or a launch is one into a reservation."""
+        return bool(call.parameters.get(TARGET)) or any(self._of(one) is not None for one in call.instance_ids)
 
     def _of(self, instance_id: str) -> LabReservation | None:
         return next((held for held in list(self.by_id.values()) if instance_id in held.members), None)

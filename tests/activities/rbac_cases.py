@@ -17,6 +17,7 @@ from activities.inventory import Node
 from activities.jobs.kubernetes import KubernetesJobs
 from activities.jobs.progress import ProgressCommand
 from activities.karpenter import DEPLOYMENT, LABEL, KarpenterHealers
+from activities.karpenter_claims import NODE_CLAIM, KarpenterClaims
 from activities.kubernetes import (
     EVENT,
     JOB,
@@ -195,6 +196,14 @@ def have_karpenter_stand_back(desk: Desk) -> None:
     assert "neither repairs" in attempt().run(healers.stand_back, node, OURS.owner)
 
 
+def give_a_node_back_to_karpenter(desk: Desk) -> None:
+    ours = FakeFleet().node("node-1")
+    status = {"providerID": f"aws:///us-east-1a/{ours.instance_id}"}
+    desk.admin.put(NODE_CLAIM, {"metadata": {"name": "gpus-1", "labels": {LABEL: "gpus"}}, "status": status})
+    attempt().run(KarpenterClaims(desk.api).give_up, ours, decrement=False)
+    assert desk.admin.list(NODE_CLAIM) == []
+
+
 def have_nvsentinel_stand_back(desk: Desk) -> None:
     fleet, nodes = FakeFleet(), NodeObjects(desk.api)
     node = desk.put_into_kubernetes(fleet.node("node-1"))
@@ -262,6 +271,7 @@ CASES: dict[str, Callable[[Desk], None]] = {
             move_ranks_off_a_silent_node,
             drain,
             have_karpenter_stand_back,
+            give_a_node_back_to_karpenter,
             have_nvsentinel_stand_back,
             find_other_healers,
             see_that_a_kubelet_is_silent,

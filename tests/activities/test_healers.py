@@ -189,7 +189,8 @@ def test_the_calls_are_those_of_aws(aws: tuple[AwsSettings, str], surroundings: 
     assert node.launched_at is not None
     surroundings.run(healers.stand_back, StandBack(node=node, incident=OURS))
     assert groups.member(instance_id) == GroupMember(group="gpus", state="Standby")
-    assert groups.size("gpus") == GroupSize(smallest=1, largest=2, desired=1)
+    size = groups.size("gpus")
+    assert (size.smallest, size.largest, size.desired, size.members[instance_id], size.suspended) == (1, 2, 1, "Standby", [])
     assert TagInventory(ec2, "c1", cache_s=0.0).resolve("", instance_id).stood_back.startswith(OURS)
     surroundings.run(healers.release_healers, ReleaseHealers(node=node, incident=OURS))
     assert groups.member(instance_id) == GroupMember(group="gpus", state="InService")

@@ -32,6 +32,7 @@ NEEDED_BY: dict[str, dict[Grant, str]] = {
         Grant("workloads.kueue.x-k8s.io", "list"): "see_whether_kueue_decides",
         Grant("rebootnodes.janitor.dgxc.nvidia.com", "list"): "find_other_healers",
         Grant("deployments.apps", "list"): "have_karpenter_stand_back",
+        Grant("nodeclaims.karpenter.sh", "list"): "give_a_node_back_to_karpenter",
     },
     WORKER: {
         Grant("nodes", "patch"): "quarantine",
@@ -42,6 +43,7 @@ NEEDED_BY: dict[str, dict[Grant, str]] = {
         Grant("jobsets.jobset.x-k8s.io", "patch"): "hold_a_JobSet",
         Grant("pytorchjobs.kubeflow.org", "patch"): "hold_a_PyTorchJob",
         Grant("trainjobs.trainer.kubeflow.org", "patch"): "hold_a_TrainJob",
+        Grant("nodeclaims.karpenter.sh", "delete"): "give_a_node_back_to_karpenter",
         Grant("jobs.batch", "create", HOME): "run_on_a_node",
         Grant("jobs.batch", "delete", HOME): "run_on_a_node",
         Grant("configmaps", "get", HOME): "put_a_file_on_a_node",

@@ -19,7 +19,7 @@ from tests.lab.conftest import Reach
 from tests.lab.test_every_trigger import part, run
 from workers.connection import connect
 from workers.demo.worker_process import command
-from workflows.messages import IncidentReport
+from workflows.messages import IncidentReport, Provisioned
 
 GROUP = "gpus"
 TAGS = {names.TAG_CLUSTER: "lab", names.TAG_ROLE: names.ROLE_SPARE}
@@ -86,6 +86,101 @@ async def test_a_group_at_its_smallest_lets_no_member_stand_by(reach: Reach, mem
         await standby(reach, "enter_standby", members[0])
     with pytest.raises(ClientError, match="not in Standby"):
         await standby(reach, "exit_standby", members[1])
+
+
+async def end_member(reach: Reach, node: LabNode, *, decrement: bool = False) -> None:
+    call = reach.aws("autoscaling").terminate_instance_in_auto_scaling_group
+    await asyncio.to_thread(call, InstanceId=node.instance_id, ShouldDecrementDesiredCapacity=decrement)
+
+
+async def desired(reach: Reach) -> tuple[int, int]:
+    """The desired capacity of the group, and how many members it has."""
+    seen = await asyncio.to_thread(reach.aws("autoscaling").describe_auto_scaling_groups, AutoScalingGroupNames=[GROUP])
+    return seen["AutoScalingGroups"][0]["DesiredCapacity"], len(seen["AutoScalingGroups"][0]["Instances"])
+
+
+async def test_a_member_that_is_ended_in_its_group_has_a_successor_and_one_that_lowers_the_capacity_has_none(
+    lab: Lab, reach: Reach, members: list[LabNode]
+) -> None:
+    before = set(lab.nodes)
+    await end_member(reach, members[1])
+    await members[1].wait_until(lambda node: node.state is NodeState.TERMINATED)
+    await until(lambda: len(set(lab.nodes) - before) == 1)
+    assert await desired(reach) == (2, 2)
+    await end_member(reach, members[0], decrement=True)
+    await members[0].wait_until(lambda node: node.state is NodeState.TERMINATED)
+    assert await desired(reach) == (1, 1)
+    assert lab.endpoint.count("TerminateInstanceInAutoScalingGroup") == 2
+
+
+async def test_what_aws_refuses_to_end_is_refused(lab: Lab, reach: Reach, members: list[LabNode]) -> None:
+    resize = reach.aws("autoscaling").update_auto_scaling_group
+    await asyncio.to_thread(resize, AutoScalingGroupName=GROUP, MinSize=2, MaxSize=3, DesiredCapacity=2)
+    with pytest.raises(ClientError, match="violate group's min size"):
+        await end_member(reach, members[1], decrement=True)
+    with pytest.raises(ClientError, match="No managed instance found"):
+        await end_member(reach, lab.nodes["spare-1"])
+    assert members[1].state is NodeState.UP
+
+
+async def test_a_group_that_may_not_launch_or_finds_no_capacity_launches_when_it_can_again(
+    lab: Lab, reach: Reach, members: list[LabNode]
+) -> None:
+    groups, before = reach.aws("autoscaling"), set(lab.nodes)
+    await asyncio.to_thread(groups.suspend_processes, AutoScalingGroupName=GROUP, ScalingProcesses=["Launch"])
+    await end_member(reach, members[1])
+    await members[1].wait_until(lambda node: node.state is NodeState.TERMINATED)
+    assert await desired(reach) == (2, 1)
+    lab.endpoint.auto_scaling.run_dry(GROUP, dry=True)
+    await asyncio.to_thread(groups.resume_processes, AutoScalingGroupName=GROUP, ScalingProcesses=["Launch"])
+    assert await desired(reach) == (2, 1)
+    lab.endpoint.auto_scaling.run_dry(GROUP, dry=False)
+    await until(lambda: len(set(lab.nodes) - before) == 1)
+    assert await desired(reach) == (2, 2)
+
+
+async def test_a_group_whose_health_checks_are_suspended_replaces_no_ill_member(
+    lab: Lab, reach: Reach, members: list[LabNode]
+) -> None:
+    groups, scaling = reach.aws("autoscaling"), lab.endpoint.auto_scaling
+    await asyncio.to_thread(groups.suspend_processes, AutoScalingGroupName=GROUP, ScalingProcesses=["ReplaceUnhealthy"])
+    await lab.inject("node-2", Fault(xid=119, cure=Cure.HANG.value))
+    lab.nodes["node-2"].server.hangs = True
+    checks = scaling.checks
+    await until(lambda: scaling.checks >= checks + 4)
+    assert scaling.replaced == []
+    await asyncio.to_thread(groups.resume_processes, AutoScalingGroupName=GROUP, ScalingProcesses=["ReplaceUnhealthy"])
+    await until(lambda: scaling.replaced == [members[1].instance_id])
+
+
+async def test_a_retired_member_goes_back_to_its_group_and_what_that_launches_becomes_a_tested_spare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Lab(LabOptions(folder=tmp_path / "lab", nodes=2, spares=1, boot_s=1.0)) as lab:
+        for name, value in lab.environment().items():
+            monkeypatch.setenv(name, value)
+        file = Path(lab.environment()["HOTSPARE_CONFIG"])
+        file.write_text(file.read_text().replace("[policy]\n", "[policy]\nrenew_retired = true\n"))
+        node, before, launched = lab.nodes["node-2"], set(lab.nodes), lab.endpoint.count("RunInstances")
+        ids = [lab.nodes[name].instance_id for name in ("node-1", "node-2")]
+        await asyncio.to_thread(lab.endpoint.auto_scaling.make_group, GROUP, ids, smallest=0, tags=TAGS)
+        await run(*command("init", "--yes", "--json"))
+        client = await connect()
+        incident = client.get_workflow_handle(names.incident_id("lab", node.instance_id), result_type=IncidentReport)
+        sent_back = client.get_workflow_handle(names.provision_id("lab", node.instance_id), result_type=Provisioned)
+        await lab.inject("node-2", Fault(xid=79, cure=Cure.NEVER.value))
+        async with part(tmp_path / "worker.log", "worker"):
+            await run(*command("report", "node-2", "--xid", "79", "--json"))
+            report = await incident.result()
+            done = await sent_back.result()
+            story = [line["text"] for line in await sent_back.query("story")]
+        assert (report.fate, done.outcome) == ("retired", "in the pool"), (report.story, story)
+        [new] = [lab.nodes[name] for name in set(lab.nodes) - before]
+        assert (new.instance_id, new.state, node.state) == (done.spare, NodeState.UP, NodeState.TERMINATED)
+        assert "node-2" not in lab.job.node_names
+        assert "spare-1" in lab.job.node_names
+        assert lab.endpoint.count("TerminateInstanceInAutoScalingGroup", node.instance_id) == 1
+        assert (lab.endpoint.count("RunInstances"), lab.endpoint.count("TerminateInstances")) == (launched, 0)
 
 
 async def test_a_member_is_healed_by_a_reboot_that_its_group_would_have_replaced_it_for(

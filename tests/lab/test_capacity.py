@@ -70,6 +70,56 @@ async def test_a_slot_is_taken_cleaned_and_free_again_and_a_full_reservation_ref
         await asyncio.to_thread(client.reservation, "cr-2")
 
 
+async def test_a_slot_that_is_given_up_goes_to_whoever_waits_for_it(lab: Lab, reach: Reach) -> None:
+    node = lab.nodes["node-2"]
+    reservation = LabReservation("cr-1", total=1, match="open", rivals=1, cleaning_s=60.0)
+    held = lab.endpoint.reservations.add(reservation, node.instance_id)
+    await reach.ec2("stop_instances", InstanceIds=[node.instance_id])
+    await until(lambda: state_of(node.instance_id) == "stopped")
+    lab.endpoint.clock.forward(61.0)
+    with pytest.raises(ClientError, match="ReservationCapacityExceeded"):
+        await reach.ec2("start_instances", InstanceIds=[node.instance_id])
+    assert (held.others, held.rivals) == (1, 0)
+    held.others = 0
+    await reach.ec2("start_instances", InstanceIds=[node.instance_id])
+
+
+async def test_capacity_that_lacks_for_an_hour_is_granted_after_it_on_the_labs_clock(lab: Lab, reach: Reach) -> None:
+    node = lab.nodes["node-2"]
+    lab.endpoint.reservations.add(LabReservation("cr-1", total=1))
+    lab.endpoint.shortage.begin(3600.0)
+    launch = {"ImageId": "ami-12c6146b", "MinCount": 1, "MaxCount": 1}
+    await reach.ec2("stop_instances", InstanceIds=[node.instance_id])
+    await until(lambda: state_of(node.instance_id) == "stopped")
+    for call, words in (("run_instances", launch), ("start_instances", {"InstanceIds": [node.instance_id]})):
+        with pytest.raises(ClientError, match="InsufficientInstanceCapacity"):
+            await reach.ec2(call, **words)
+    await reach.ec2("run_instances", **launch_into("cr-1"))  # what is reserved is there
+    lab.endpoint.clock.forward(3500.0)
+    with pytest.raises(ClientError, match="InsufficientInstanceCapacity"):
+        await reach.ec2("run_instances", **launch)
+    lab.endpoint.clock.forward(100.0)
+    await reach.ec2("run_instances", **launch)
+    await reach.ec2("start_instances", InstanceIds=[node.instance_id])
+    assert lab.endpoint.shortage.refused == 3
+
+
+async def test_describes_show_the_time_before_a_change_for_a_while(lab: Lab, reach: Reach) -> None:
+    node = lab.nodes["node-2"]
+    lab.endpoint.stale.stale_s = 3600.0
+
+    async def seen() -> str:
+        answer = await reach.ec2("describe_instances", InstanceIds=[node.instance_id])
+        return str(answer["Reservations"][0]["Instances"][0]["State"]["Name"])
+
+    assert await seen() == "running"
+    await reach.ec2("stop_instances", InstanceIds=[node.instance_id])
+    await until(lambda: state_of(node.instance_id) == "stopped")
+    assert await seen() == "running"
+    lab.endpoint.clock.forward(3600.0)
+    assert await seen() == "stopped"
+
+
 async def test_a_node_whose_start_finds_no_capacity_waits_and_is_healed_when_there_is_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
