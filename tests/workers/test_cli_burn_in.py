@@ -43,7 +43,7 @@ async def test_it_shows_its_rounds_and_passes_idle_nodes(held: Shell) -> None:
     assert "burn-in/lab/by-hand/" in out
     assert "round 1  all 2 nodes as one group" in out
     assert "http://ui.example/" in out
-    assert "OK healthy (1 run in 1 round)" in out
+    assert "healthy (1 run in 1 round)" in out
     assert held.healing.fleet.group_run_nodes == [["node-1", "node-2"]]
 
 
@@ -128,8 +128,9 @@ async def test_of_a_cluster_it_leaves_out_what_an_incident_or_a_replacement_has(
     status, out, _ = await held.type("burn-in", "--cluster", "lab")
     assert status == 0
     assert fleet.group_run_nodes == [["node-1", "node-3", "node-4"]]
-    assert "left out: node-2: quarantined by incident/lab/i-2" in out
-    assert "left out: spare-1: leased to replace/lab/i-2" in out
+    assert "left out, 2 nodes:" in out
+    assert "quarantined by incident/lab/i-2" in out
+    assert "leased to replace/lab/i-2" in out
 
 
 async def test_where_nobody_is_free_nothing_is_started(shell: Shell) -> None:
@@ -176,7 +177,7 @@ async def test_diagnose_tries_every_pair_and_finds_the_path_that_the_group_does_
     assert "6 of 6 pairs tried" in out
     assert "141!" in out
     assert "the path to node-1 is bad" in out
-    assert "\nnext: " in out
+    assert "\nnext " in out
     assert picture.read_bytes().startswith(b"\x89PNG")
     suite = Xml.parse(junit).getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("6", "3", "0")

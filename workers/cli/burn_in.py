@@ -21,7 +21,7 @@ from workers.cli.burn_in_follow import BurnInHandle, follow, runs_of
 from workers.cli.burn_in_junit import check_junit, write_junit, write_junit_error
 from workers.cli.burn_in_matrix import pair_matrix
 from workers.cli.burn_in_plot import check_plot, draw
-from workers.cli.burn_in_shown import tell_report
+from workers.cli.burn_in_shown import tell_left_out, tell_report
 from workers.cli.common import Answer, ConfigOption, Desk, JsonOption, answering, desk, person, run_async
 from workers.connection import RPC_TIMEOUT, TemporalAway
 from workflows.messages import BurnInReport, StartBurnIn
@@ -93,8 +93,7 @@ async def follow_burn_in(answer: Answer, wish: Wish, config: ConfigOption) -> Bu
 async def _burn_in(answer: Answer, wish: Wish, config: ConfigOption) -> BurnInReport:
     async with desk(config) as at:
         chosen, left_out = await (_free(at, wish.cluster) if wish.cluster else _asked_for(at, wish.aliases))
-        for name, reasons in left_out.items():
-            answer.say(f"left out: {name}: {'; '.join(reasons)}")
+        tell_left_out(answer, left_out)
         handle = await _start(at, chosen, wish.diagnose)
         link = at.ui_link(handle.id)
         answer.say(f"{handle.id}{f'  {link}' if link else ''}")

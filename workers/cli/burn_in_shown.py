@@ -20,7 +20,12 @@ from workflows.messages import BurnInReport, GroupRun, NodeVerdict
 GROUPS_SHOWN = 8
 """Groups of the present round that are named while they run. Hotspare default: they fit on a screen with the rounds before."""
 
+LEFT_OUT_SHOWN = 10
+"""Nodes that are left out and named. Hotspare default: a screen has room for the rounds too."""
+
 GOOD = (Verdict.OK, Verdict.WARN)
+MEASURED = "measured"
+"""Cause of a run that is no test by itself: its rate is compared with those of other rails."""
 
 
 def rounds_table(runs: list[GroupRun], width: int, spinner: Spinner | None = None) -> RenderableType:
@@ -62,15 +67,24 @@ def _span(counts: Iterable[int]) -> str:
 def _count(group: list[GroupRun]) -> Text:
     """How many of the groups have passed, failed, and said nothing."""
     parts = []
-    for words, style, verdicts in (
-        ("passed", "green", GOOD),
-        ("failed", "bold red", (Verdict.CRITICAL,)),
-        ("without result", "magenta", (Verdict.UNKNOWN,)),
-        ("running", "", (None,)),
+    for words, style in (
+        ("passed", "green"),
+        ("failed", "bold red"),
+        ("without result", "magenta"),
+        ("measured", ""),
+        ("running", ""),
     ):
-        if count := sum(1 for run in group if run.verdict in verdicts):
+        if count := sum(1 for run in group if _became(run) == words):
             parts.append(Text(f"{count} {words}" if len(group) > 1 else words, style=style))
     return Text(", ").join(parts)
+
+
+def _became(run: GroupRun) -> str:
+    if run.verdict is None:
+        return "running"
+    if run.cause == MEASURED:
+        return "measured"
+    return "passed" if run.verdict in GOOD else "failed" if run.verdict is Verdict.CRITICAL else "without result"
 
 
 def tell_report(answer: Answer, report: BurnInReport, matrix: PairMatrix, trouble: str) -> None:
@@ -80,18 +94,43 @@ def tell_report(answer: Answer, report: BurnInReport, matrix: PairMatrix, troubl
     for line in matrix_lines(matrix, answer.console.width):
         answer.say(line)
     well = [one for one in report.nodes if one.verdict is Verdict.OK]
-    others = [one for one in report.nodes if one.verdict is not Verdict.OK]
-    if well:
-        answer.say(Text.assemble(("OK", STYLES[Verdict.OK]), f"  {_listed(well)}"))
-    for one in sorted(others, key=lambda node: node.verdict.exit_status):
+    others = sorted((one for one in report.nodes if one.verdict is not Verdict.OK), key=lambda one: one.verdict.exit_status)
+    nodes = [(_styled(Verdict.OK), Text(_listed(well)))] if well else []
+    for one in others:
         what = one.cause.replace("_", " ") + (f": {one.evidence}" if one.evidence else "")
-        answer.say(Text.assemble((one.verdict.value, STYLES[one.verdict]), f"  {one.node_name}  {what}"))
-    rounds = f"{report.runs} run{'s' * (report.runs != 1)} in {report.rounds} round{'s' * (report.rounds != 1)}"
+        nodes.append((_styled(one.verdict), Text(f"{one.node_name}  {what}")))
     because = [why for why in report.because if not any(why.startswith(f"{one.node_name}: ") for one in others)]
-    words = f"{report.verdict.value} {report.cause.replace('_', ' ')} ({rounds}): {'; '.join(because or report.because)}"
-    answer.say(Text(words, style=STYLES[report.verdict]))
-    if report.next:
-        answer.say(f"next: {report.next}")
+    rounds = f"{report.runs} run{'s' * (report.runs != 1)} in {report.rounds} round{'s' * (report.rounds != 1)}"
+    whole = f"{report.cause.replace('_', ' ')} ({rounds}): {'; '.join(because or report.because)}"
+    answer.say(_in_columns(nodes))
+    following = [(Text("next"), Text(report.next))] if report.next else []
+    answer.say(_in_columns([(_styled(report.verdict), Text(whole, style=STYLES[report.verdict])), *following]))
+
+
+def tell_left_out(answer: Answer, left_out: dict[str, list[str]]) -> None:
+    """Say which nodes of a cluster are not burned in, each with the first reason."""
+    if not left_out:
+        return
+    rows = [(Text(name), Text(reasons[0])) for name, reasons in left_out.items()]
+    more = len(rows) - LEFT_OUT_SHOWN
+    answer.say(Text(f"left out, {len(rows)} node{'s' * (len(rows) != 1)}:", style="bold"))
+    answer.say(Padding(_in_columns(rows[:LEFT_OUT_SHOWN]), (0, 0, 0, 2)))
+    if more > 0:
+        answer.say(f"  and {more} more; --json has them all")
+
+
+def _in_columns(rows: list[tuple[Text, Text]]) -> Table:
+    """Two columns, of which the second breaks between words."""
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _styled(verdict: Verdict) -> Text:
+    return Text(verdict.value, style=STYLES[verdict])
 
 
 def _listed(nodes: list[NodeVerdict]) -> str:

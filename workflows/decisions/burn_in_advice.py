@@ -24,6 +24,14 @@ ADVICE = {
 }
 """Next steps by cause."""
 
+BAD_NODES = "bad_nodes"
+"""How a burn-in ends that found which nodes or paths are bad."""
+
+ABOUT_SLOW_ONES = (
+    "what is named is slow, and the rest passed: look at its adapters, cables and switch ports, then burn it in again before a "
+    "job uses it"
+)
+
 BAD_RAILS = "bad_rails"
 """How a burn-in ends that found a rail slow everywhere."""
 
@@ -54,6 +62,8 @@ def advice(cause: str, runs: Sequence[RunDone]) -> str:
     if cause == BAD_RAILS:
         return ABOUT_RAILS
     about = cause if cause in ADVICE or cause in SAME_AS else worst_failure(runs)
+    if cause == BAD_NODES and about == causes.LOW_BANDWIDTH:
+        return ABOUT_SLOW_ONES
     return ADVICE.get(SAME_AS.get(about, about), "")
 
 
