@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import boto3
 
@@ -68,26 +69,25 @@ class HotspareAgents:
 
 def make_documents(url: str, credentials: Mapping[str, str]) -> None:
     """Make the documents and the bucket, as Terraform does on AWS."""
-    keys = {
-        "aws_access_key_id": credentials["AWS_ACCESS_KEY_ID"],
-        "aws_secret_access_key": credentials["AWS_SECRET_ACCESS_KEY"],
-    }
-    ssm = boto3.client("ssm", endpoint_url=url, region_name=REGION, **keys)  # type: ignore[arg-type]
+    ssm = _client("ssm", url, credentials)
     for name in ACTIONS:
         ssm.create_document(Name=name, Content=text_of(name), DocumentType="Command")
-    boto3.client("s3", endpoint_url=url, region_name=REGION, **keys).create_bucket(Bucket=BUCKET)  # type: ignore[arg-type]
+    _client("s3", url, credentials).create_bucket(Bucket=BUCKET)
 
 
 def put_into(url: str, credentials: Mapping[str, str], bucket: str, key: str, content: bytes) -> None:
     """Put an object into a bucket, as a node's agent does."""
-    client = boto3.client(
-        "s3",
+    _client("s3", url, credentials).put_object(Bucket=bucket, Key=key, Body=content)
+
+
+def _client(service: str, url: str, credentials: Mapping[str, str]) -> Any:
+    return boto3.client(
+        service,  # type: ignore[call-overload]
         endpoint_url=url,
         region_name=REGION,
         aws_access_key_id=credentials["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=credentials["AWS_SECRET_ACCESS_KEY"],
     )
-    client.put_object(Bucket=bucket, Key=key, Body=content)
 
 
 def _free_port() -> int:
