@@ -145,6 +145,10 @@ def unresolved_id(cluster: str, alias: str) -> str:
     return f"unresolved/{cluster}/{alias}"
 
 
+TEST_EVENT = "doctor-test-"
+"""Begin of the name under which a test event is observed, with the test's id behind it. No node is called so."""
+
+
 def sweep_schedule_id(cluster: str) -> str:
     """Id of the Schedule that starts sweeps."""
     return f"sweep/{cluster}"

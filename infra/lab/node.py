@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -188,7 +189,8 @@ class LabNode:
         self.server.hangs = True
         for _, process in self._work.values():
             if process.returncode is None:
-                os.killpg(process.pid, signal.SIGSTOP)
+                with suppress(ProcessLookupError):  # it ended a moment ago
+                    os.killpg(process.pid, signal.SIGSTOP)
 
     def cure(self) -> None:
         """Take every fault from the node, as new hardware would; the kernel log keeps its lines."""

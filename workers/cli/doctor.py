@@ -77,9 +77,7 @@ async def examine(config: Path | None, *, test_event: bool = True) -> tuple[list
     try:
         found, nodes = await check_inventory(settings, wiring)
         others, healers = await asyncio.to_thread(check_healers, settings, wiring, nodes)
-        known = not any(line.verdict is Verdict.CRITICAL for line in found) or bool(nodes)
-        beside = _beside(settings, wiring, client, nodes, may_try=test_event and known)
-        looked = await asyncio.gather(*beside)
+        looked = await asyncio.gather(*_beside(settings, wiring, client, nodes, may_try=test_event))
         lines = [*check_settings(settings), *temporal, *looked[0], check_spool(settings), *found, *check_owners(nodes), *others]
         return [*lines, *(line for lines in looked[1:] for line in lines)], settings.policy, healers
     finally:

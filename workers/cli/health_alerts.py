@@ -46,7 +46,7 @@ MANY_WAIT = 100
 
 
 async def check_alerts(settings: Settings, client: Client | None, *, may_try: bool) -> list[Line]:
-    """Post a test alert to the intake. `may_try` is False where the inventory does not answer: nothing could be told from it."""
+    """Post a test alert to the intake, where that may be tried."""
     try:
         token = TokenFile(settings.intake.token_file)
         token.check_usable()
@@ -57,8 +57,10 @@ async def check_alerts(settings: Settings, client: Client | None, *, may_try: bo
         text = "the intake takes a free port at each start (intake.port = 0), so its address is not known here"
         return [Line(ALERTS, Verdict.UNKNOWN, text, "set intake.port, or intake.url", can_tell=False)]
     if client is None or not may_try:
-        away = "Temporal" if client is None else "the inventory"
-        return [Line(ALERTS, Verdict.UNKNOWN, f"not tried while {away} does not answer", f"mend {away} first", can_tell=False)]
+        why, how = (
+            ("--no-test-event", "leave it out") if client is not None else ("Temporal does not answer", "mend Temporal first")
+        )
+        return [Line(ALERTS, Verdict.UNKNOWN, f"not tried: {why}", how, can_tell=False)]
     test_id = uuid.uuid4().hex[:12]
     sent_at = datetime.now(UTC)
     refused = await _post(settings, url, test_id)

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from activities.inventory import Node
-from activities.names import ROLE_HEAD, ROLE_SPARE
+from activities.names import ROLE_HEAD, ROLE_SPARE, ROLE_WORKER
 from activities.parity import ParityReport, compare_seen, report_of
 from workers.cli.common import ConfigOption, Desk, JsonOption, answering, desk, run_async
 from workers.cli.first_hour import (
@@ -30,6 +31,10 @@ from workflows.cluster_messages import BreakerState, Overview
 
 QUEUE_SHOWN = 20
 """Waiting asks that are listed, those with the most GPUs that wait. Hotspare default: a screenful."""
+
+
+ROWS = 60
+"""Nodes up to which all have a row; of more, those that are not plain running workers. Hotspare default: two screenfuls."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -63,7 +68,8 @@ def status(
                 differing = await asyncio.to_thread(_configurations, at, nodes)
                 seen = await look_at_nodes(at.settings, at.wiring, nodes, now, look=look)
                 reservations, unknown = await asyncio.to_thread(reservations_of, at.wiring, nodes)
-                past = await read_past(at.settings, at.wiring, nodes, days, now) if days else None
+                readable = [node for node in nodes if node.name not in seen.unreadable]
+                past = await read_past(at.settings, at.wiring, readable, days, now) if days else None
                 more = {
                     "configuration": _plain(differing),
                     "seen": asdict(seen),
@@ -128,9 +134,7 @@ def _headline(at: Desk, nodes: list[Node], incidents: dict[str, Look]) -> Text:
 
 def _incident_table(nodes: list[Node], incidents: dict[str, Look]) -> Table:
     names = {node.instance_id: node.name for node in nodes}
-    table = Table(title="open incidents", title_justify="left")
-    for heading in ("node", "since", "phase", "what and why"):
-        table.add_column(heading, overflow="fold")
+    table = _table("open incidents", "node", "since", "phase", "what and why")
     for instance_id, look in sorted(incidents.items(), key=lambda item: names[item[0]]):
         table.add_row(Text(names[instance_id]), Text(_age(look.opened_at)), Text(look.phase), Text(look.newest or look.trouble))
     return table
@@ -138,15 +142,26 @@ def _incident_table(nodes: list[Node], incidents: dict[str, Look]) -> Table:
 
 def _node_table(nodes: list[Node], books: Overview | None) -> Table:
     leased = {grant.spare_id: grant.asker for grant in books.state.grants if grant.spare_id} if books else {}
-    table = Table(title="nodes", title_justify="left")
-    for heading in ("node", "instance", "role", "state", "type", "marks"):
-        table.add_column(heading, overflow="fold")
+    table = _table("nodes", "node", "instance", "role", "state", "type", "marks")
+    left_out = 0
     for node in nodes:
         marks = [f"quarantined by {node.quarantine}"] if node.quarantine else []
         marks += [node.fate] if node.fate else []
         marks += [f"leased to {leased[node.instance_id]}"] if node.instance_id in leased else []
+        if len(nodes) > ROWS and not marks and node.state == "running" and node.role == ROLE_WORKER:
+            left_out += 1
+            continue
         row = (node.name, node.instance_id, node.role, node.state, node.instance_type, ", ".join(marks))
         table.add_row(*(Text(cell) for cell in row))
+    if left_out:
+        table.caption = f"and {many(left_out, 'worker')} running without a mark; --json has all"
+    return table
+
+
+def _table(title: str, *headings: str) -> Table:
+    table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
     return table
 
 

@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from activities.names import TEST_EVENT
 from activities.node import Report
 from workers.intake.alerts import TEST_LABEL, Alert
 from workers.intake.aws_events import TEST_KIND
@@ -15,7 +16,7 @@ SOURCE = "hotspare.doctor"
 
 def alias_of(test_id: str) -> str:
     """The name under which a test is observed. No node has it."""
-    return f"doctor-test-{test_id}"
+    return f"{TEST_EVENT}{test_id}"
 
 
 def alert_of(test_id: str) -> Alert:
