@@ -37,11 +37,12 @@ CACHE_S = 60.0
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """A managed node group: its ARN, its nodeRepairConfig as EKS has it, and its tags."""
+    """A managed node group: its ARN, its nodeRepairConfig as EKS has it, its tags, and what EKS finds wrong with its health."""
 
     arn: str
     repair: dict[str, Any] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    issues: tuple[str, ...] = ()
 
     @property
     def repairs(self) -> bool:

@@ -1,7 +1,7 @@
 """A slot in an Auto Scaling group: the group terminates a member, its desired capacity stays, and so it launches another.
 
 Sources: Amazon EC2 Auto Scaling API reference, TerminateInstanceInAutoScalingGroup; Amazon EC2 Auto Scaling User Guide, "Suspend
-and resume Amazon EC2 Auto Scaling processes".
+and resume Amazon EC2 Auto Scaling processes"; Amazon EKS API reference, NodegroupHealth.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from activities import names
 from activities.auto_scaling import ENTERING, STANDBY, AutoScalingClient
 from activities.ec2_messages import InstanceView
+from activities.eks_repair import EKS_TAG_CLUSTER, EKS_TAG_GROUP, EksClient
 from activities.errors import PreconditionFailed
 from activities.inventory import Node
-from activities.owner_slots import OwnerSeen
+from activities.owner_slots import OwnerSeen, SlotOwner
 from activities.provisioning import GONE
 
 LAUNCHES = "Launch"
@@ -56,3 +57,32 @@ class GroupSlots:
     def launched(self, keeper: str) -> list[str]:
         """Return the members of the group that are not leaving it."""
         return [one for one, state in self._groups.size(keeper).members.items() if not state.startswith(LEAVING)]
+
+
+class NodeGroupSlots:
+    """`SlotOwner` of managed node groups: of the group behind it, unless EKS says that it launches no node that joins."""
+
+    def __init__(self, groups: SlotOwner, eks: EksClient, cluster: str) -> None:
+        """`cluster` is EKS's name of it; empty: by EKS's tag on instances."""
+        self._groups = groups
+        self._eks = eks
+        self._cluster = cluster
+
+    def look(self, view: InstanceView) -> OwnerSeen | None:
+        """Return the group behind the node group; one with issues of its health is refused, with what EKS says of them."""
+        group, cluster = view.tags.get(EKS_TAG_GROUP, ""), self._cluster or view.tags.get(EKS_TAG_CLUSTER, "")
+        issues = self._eks.node_group(cluster, group).issues if group and cluster else ()
+        if issues:
+            raise PreconditionFailed(
+                f"EKS says that node group {group} is not well, so nothing may come in place of {view.instance_id}; it stays: "
+                f"{'; '.join(issues)[:600]}"
+            )
+        return self._groups.look(view)
+
+    def give_up(self, node: Node, *, decrement: bool) -> None:
+        """As the group behind it."""
+        self._groups.give_up(node, decrement=decrement)
+
+    def launched(self, keeper: str) -> list[str]:
+        """As the group behind it."""
+        return self._groups.launched(keeper)

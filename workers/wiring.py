@@ -31,7 +31,7 @@ from activities.event_queue import EventQueue
 from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
 from activities.evidence_store import EvidenceStore
 from activities.giving_up import GivingUpActivities, NoReplacer, Replacer
-from activities.group_slots import GroupSlots
+from activities.group_slots import GroupSlots, NodeGroupSlots
 from activities.healers import HealerActivities, Healers
 from activities.host_memory import HostMemory, HostMemoryActivities
 from activities.hyperpod import HyperPodHealers, HyperPodReplacer
@@ -408,9 +408,12 @@ class Wiring:
     def _owner_slots(self) -> OwnerSlotActivities:
         """What gives slots back to those who keep the number of nodes."""
         from activities.clients.asg_boto3 import AsgBoto3
+        from activities.clients.eks_boto3 import EksBoto3
 
-        groups = GroupSlots(AsgBoto3(self._settings.aws, credentials_of(self._settings, self._role)))
-        owners: dict[Owner, SlotOwner] = {Owner.GROUP: groups, Owner.NODE_GROUP: groups}
+        aws, role = self._settings.aws, credentials_of(self._settings, self._role)
+        groups = GroupSlots(AsgBoto3(aws, role))
+        node_groups = NodeGroupSlots(groups, EksBoto3(aws, role), self._settings.kubernetes.eks_cluster)
+        owners: dict[Owner, SlotOwner] = {Owner.GROUP: groups, Owner.NODE_GROUP: node_groups}
         if self.kubernetes is not None:
             owners[Owner.KARPENTER] = KarpenterClaims(self.kubernetes)
         return OwnerSlotActivities(owners, self.ec2, self.memory, self._settings.effects)

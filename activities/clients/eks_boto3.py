@@ -33,7 +33,9 @@ class EksBoto3:
     def node_group(self, cluster: str, group: str) -> NodeGroup:
         with mapped(f"describe node group {group} of {cluster}"):
             seen = self._read.describe_nodegroup(clusterName=cluster, nodegroupName=group)["nodegroup"]
-        return NodeGroup(seen["nodegroupArn"], dict(seen.get("nodeRepairConfig") or {}), dict(seen.get("tags") or {}))
+        issues = (seen.get("health") or {}).get("issues") or []
+        said = tuple(": ".join(filter(None, (one.get("code", ""), one.get("message", "")))) for one in issues)
+        return NodeGroup(seen["nodegroupArn"], dict(seen.get("nodeRepairConfig") or {}), dict(seen.get("tags") or {}), said)
 
     def set_repair(self, cluster: str, group: str, config: dict[str, Any]) -> None:
         with _mapped(f"change node auto repair of node group {group} of {cluster}"):

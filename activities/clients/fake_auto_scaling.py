@@ -56,6 +56,10 @@ class FakeAutoScaling:
             for _ in range(self.sizes[group].desired - len(counted)):
                 self.members[self._launch(group)] = GroupMember(group=group, state="InService")
 
+    def launched_for(self, group: str) -> list[str]:
+        """Return the members of a group, without looking at it as a caller does."""
+        return [one for one, seen in self.members.items() if seen.group == group]
+
     def member(self, instance_id: str) -> GroupMember | None:
         return self._points.carry_out("group_member", self._name_of(instance_id), lambda: self._seen(instance_id))
 

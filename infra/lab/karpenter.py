@@ -131,7 +131,7 @@ class LabKarpenter:
         node = self._api.get(NODE, claim["status"].get("nodeName", ""))
         if node is None or annotations_of(node).get(DO_NOT_REPAIR) == "true" or LABEL not in labels_of(node):
             return False
-        ready = next((one for one in node["status"].get("conditions", []) if one["type"] == "Ready"), {})
+        ready: Object = next((one for one in node["status"].get("conditions", []) if one["type"] == "Ready"), {})
         return ready.get("status") in ("False", "Unknown")
 
     def _run(self) -> None:

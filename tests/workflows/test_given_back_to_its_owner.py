@@ -136,11 +136,11 @@ async def test_a_group_that_launches_nothing_now_keeps_its_node_and_a_person_is_
 async def test_a_group_without_capacity_is_waited_for_and_people_hear_where_it_says_why(grouped: Healing) -> None:
     fleet = grouped.fleet
     fleet.auto_scaling.dry = True
-    page = fleet.send
+    sent = fleet.send
 
-    def send(told: Page) -> None:
-        page(told)
-        if "waits for its owner" in told.title:  # and then there is some
+    def send(page: Page) -> None:
+        sent(page)
+        if "waits for its owner" in page.title:  # and then there is some
             fleet.auto_scaling.dry = False
             fleet.auto_scaling.fill(GROUP)
 
