@@ -14,6 +14,7 @@ from activities import names
 from activities.burn_in import KILL_GRACE_S, BurnInActivities, GroupTest, judged
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import FakeFault
+from activities.clients.fake_text import mpirun_unreachable_text
 from activities.clients.mpirun_launcher import MpirunLauncher, group_command
 from activities.errors import NodeUnreachable
 from activities.node_access import LOST, DetachedRun
@@ -213,3 +214,13 @@ def test_a_run_that_did_not_pass_keeps_its_transport_and_its_first_warning(fleet
     assert (result.verdict, result.transport) == (Verdict.CRITICAL, "sockets")
     assert "first warning of NCCL, by rank 18 on node-3: Connect to node-4<400> failed" in result.evidence
     assert len(result.log) == 2
+
+
+def test_a_host_that_the_launcher_tells_by_its_address_is_named(fleet: FakeFleet) -> None:
+    nodes = [node.model_copy(update={"ip": f"10.0.0.{at}1"}) for at, node in enumerate(group(fleet, "node-1", "node-2").nodes)]
+    run = DetachedRun(run_id="burn/1", known=True, exit_status=1, output=mpirun_unreachable_text("10.0.0.11"))
+    result = judged(run, nodes, {})
+    assert result.culprits == ["host node-2"]
+    assert "node-2 (10.0.0.11)" in result.evidence
+    other = run.model_copy(update={"output": mpirun_unreachable_text("10.0.0.111")})
+    assert judged(other, nodes, {}).culprits == ["host 10.0.0.111"]
