@@ -83,6 +83,7 @@ class _RanksSeen:
     """What a probe says of a node without a GPU: its GPUs are the ranks' that run there, which are counted over SSH."""
 
     gpu_processes: int
+    leftovers: tuple[()] = ()
 
     def run(self, access: NodeAccess, node: Node, wish: ProbeWish) -> _RanksSeen:
         found = access.run(["sh", "-c", "pgrep --count --ns $$ --nslist net all_reduce_perf"], 30.0)
