@@ -48,7 +48,7 @@ def test_one_slow_node_of_four_is_found_in_four_rounds_and_the_rest_is_proven() 
     assert played.runs[-1].nodes == ["node-1", "node-2", "node-4"]
 
 
-@settings(max_examples=600)
+@settings(max_examples=1000)
 @given(st.integers(3, 48), st.sampled_from([1, 2, 3, 4, 8, 16, 64]), st.data())
 def test_up_to_a_quarter_of_bad_nodes_is_found_and_nobody_else_is_accused(count: int, groups: int, data: st.DataObject) -> None:
     nodes = names(count)
@@ -60,7 +60,7 @@ def test_up_to_a_quarter_of_bad_nodes_is_found_and_nobody_else_is_accused(count:
     assert any(set(one.nodes) == rest and one.verdict is Verdict.OK for one in played.runs), "the rest passes as a group"
 
 
-@settings(max_examples=400)
+@settings(max_examples=700)
 @given(st.integers(6, 48), st.sampled_from([1, 2, 5, 16, 64]), st.data())
 def test_a_bad_path_is_told_from_its_two_good_nodes(count: int, groups: int, data: st.DataObject) -> None:
     nodes = names(count)
@@ -79,7 +79,7 @@ def test_a_bad_path_is_told_from_its_two_good_nodes(count: int, groups: int, dat
 @pytest.mark.parametrize(("groups", "most"), [(1024, 4), (64, 6)])
 def test_bad_nodes_of_2048_are_found_in_few_rounds(groups: int, most: int, faults: int) -> None:
     nodes, random = names(2048), Random(faults)
-    for _ in range(5):
+    for _ in range(15):
         bad = set(random.sample(nodes, faults))
         played = play(nodes, World(bad=bad), at_once(groups))
         assert set(played.plan.bad) == bad
@@ -106,7 +106,7 @@ def test_one_group_at_a_time_stays_within_one_and_a_half_times_the_bound_of_grou
 @pytest.mark.parametrize(("groups", "most"), [(1024, 6), (64, 8)])
 def test_a_bad_path_among_2048_costs_at_most_two_rounds_more(groups: int, most: int) -> None:
     nodes, random = names(2048), Random(7)
-    for at in [0, 31, 32, 2047, *random.sample(range(2048), 4)]:
+    for at in [0, 31, 32, 2047, *random.sample(range(2048), 12)]:
         path = frozenset({nodes[at], nodes[(at + 1) % 2048]})
         played = play(nodes, World(bad_paths={path}), at_once(groups))
         assert played.plan.bad_paths == [sorted(path)]

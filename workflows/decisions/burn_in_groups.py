@@ -120,7 +120,8 @@ def _met_not_yet(suspects: list[str], proven: Proven) -> list[list[str]]:
             pairs[-1:] = [pairs[-1] + alone] if len(pairs) > 1 else pairs
         if not any(proven.failed_together(pair) for pair in pairs):
             return pairs
-        order = [order[0], order[-1], *order[1:-1]]
+        # The first stays while the others go round; of three, one pair would never meet so.
+        order = [order[-1], *order[:-1]] if len(order) == 3 else [order[0], order[-1], *order[1:-1]]
     return []
 
 

@@ -47,7 +47,8 @@ def _plan(facts: BurnInFacts, bounds: BurnInLimits) -> BurnInNext:
         return _every_pair(facts, bounds, proven, bad, last_round) or _end(facts, bounds, proven, bad, tested)
     if over := _over(facts, bounds, bad, last_round):
         return _undecided(proven, bad, over)
-    return _next_round(facts, bounds, proven, bad, rest)
+    following = _next_round(facts, bounds, proven, bad, rest)
+    return (_every_pair(facts, bounds, proven, bad, last_round) if following.done else None) or following
 
 
 def _every_pair(

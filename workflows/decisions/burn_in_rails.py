@@ -38,7 +38,11 @@ class RailRuns:
                 self._tried[run.rail].append(frozenset(run.nodes))
                 if run.busbw_gbs is not None:
                     self._rates[run.rail][frozenset(run.nodes)] = run.busbw_gbs
-        self.rounds = len({run.round for run in runs if run.rail is not None})
+        measured = {run.round: False for run in runs if run.rail is not None}
+        measured |= {run.round: True for run in runs if run.rail is not None and run.busbw_gbs is not None}
+        self.rounds = len(measured)
+        self.blind = not all(measured.values())
+        """Whether a whole round measured nothing: the launcher cannot run a single rail."""
 
     @property
     def reference(self) -> float:
@@ -63,13 +67,13 @@ class RailRuns:
     def next_common(self, groups: Sequence[list[str]], room: int) -> list[RailRun]:
         """Which rail each group tries, where one rail is suspected in all groups: each once, the slow ones again elsewhere."""
         wanted: list[RailRun] = []
-        free = list(groups[:room])
+        free = list(groups)
         for rail in sorted(range(self._rails), key=lambda rail: len(self._tried[rail])):
             again = rail in self._suspects and len(self._rates[rail]) < self._limits.proofs
             if self._tried[rail] and not again:
                 continue
             group = next((one for one in free if frozenset(one) not in self._tried[rail]), None)
-            if group is not None:
+            if group is not None and len(wanted) < room:
                 free.remove(group)
                 wanted.append(RailRun(group, rail))
         return wanted
@@ -77,9 +81,9 @@ class RailRuns:
     def next_each(self, groups: Sequence[list[str]], room: int) -> list[RailRun]:
         """The next rail of each group, where each may have another: rail by rail, the groups side by side."""
         wanted = []
-        for group in groups[:room]:
+        for group in groups:
             rail = next((rail for rail in range(self._rails) if frozenset(group) not in self._tried[rail]), None)
-            if rail is not None:
+            if rail is not None and len(wanted) < room:
                 wanted.append(RailRun(group, rail))
         return wanted
 
@@ -104,9 +108,9 @@ def is_common(runs: Sequence[RunDone], limits: BurnInLimits) -> bool:
     return max(failed.values(), default=0) >= limits.common_groups
 
 
-def groups_for_rails(nodes: Sequence[str], rails: int, room: int) -> list[list[str]]:
+def groups_for_rails(nodes: Sequence[str], rails: int) -> list[list[str]]:
     """Cut the nodes into disjoint groups of one size, as many as there are rails where they suffice."""
-    count = max(1, min(len(nodes) // 2, rails, room))
+    count = max(1, min(len(nodes) // 2, rails))
     size = len(nodes) // count
     return [list(nodes[at * size : (at + 1) * size]) for at in range(count)]
 

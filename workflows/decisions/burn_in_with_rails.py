@@ -25,7 +25,7 @@ def with_rails(plan: BurnInNext, facts: BurnInFacts, limits: BurnInLimits) -> Bu
     of_all_rails = [run for run in facts.runs if run.rail is None]
     room = limits.side_by_side if _may_run(facts, seen, limits) else 0
     if _nobody_to_blame(plan, of_all_rails, limits):
-        groups = _groups(plan, facts, limits)
+        groups = _groups(plan, facts)
         if slow := seen.slow_everywhere():
             following = seen.next_common(groups, room)
             return _round(following) if following else _bad_rails(plan, slow)
@@ -39,7 +39,9 @@ def with_rails(plan: BurnInNext, facts: BurnInFacts, limits: BurnInLimits) -> Bu
 
 
 def _may_run(facts: BurnInFacts, seen: RailRuns, limits: BurnInLimits) -> bool:
-    return seen.rounds < limits.rail_rounds and facts.elapsed_s < limits.deadline_s and len(facts.runs) < limits.runs
+    if seen.blind or seen.rounds >= limits.rail_rounds:
+        return False
+    return facts.elapsed_s < limits.deadline_s and len(facts.runs) < limits.runs
 
 
 def _nobody_to_blame(plan: BurnInNext, runs: list[RunDone], limits: BurnInLimits) -> bool:
@@ -61,10 +63,10 @@ def _of_no_rail(runs: list[RunDone]) -> bool:
     return any(run.cause in NOT_OF_A_RAIL for run in runs)
 
 
-def _groups(plan: BurnInNext, facts: BurnInFacts, limits: BurnInLimits) -> list[list[str]]:
+def _groups(plan: BurnInNext, facts: BurnInFacts) -> list[list[str]]:
     """Who runs the rails: the bad nodes, each beside a good one, where there are some; else all nodes in a few groups."""
     pairs = _pairs(plan, facts) if plan.bad else []
-    return pairs or groups_for_rails(facts.nodes, facts.rails, limits.side_by_side)
+    return pairs or groups_for_rails(facts.nodes, facts.rails)
 
 
 def _pairs(plan: BurnInNext, facts: BurnInFacts) -> list[list[str]]:
