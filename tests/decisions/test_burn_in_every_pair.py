@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from checks.model import Verdict
-from tests.decisions.burn_in_world import Played, World, names
+from tests.decisions.burn_in_world import Played, World, names, play
 from workflows.decisions.burn_in_plan import BurnInFacts, plan_next
 from workflows.decisions.burn_in_runs import RunDone
 from workflows.decisions.burn_in_settings import BurnInLimits
@@ -95,3 +95,14 @@ def test_a_pair_that_fails_once_and_passes_then_is_no_bad_path() -> None:
     played = diagnose(names(6), world)
     assert (played.plan.verdict, played.plan.cause, played.plan.bad) == (Verdict.UNKNOWN, "intermittent", {})
     assert spoilt[0][0] in played.plan.because[0]
+
+
+def test_a_bad_path_that_the_group_uses_though_not_in_the_order_of_a_ring_is_found_where_a_plain_plan_asks_a_person() -> None:
+    path = {"node-2", "node-6"}
+    world = World()
+    world.fails = lambda ring: path <= set(ring)  # type: ignore[method-assign]
+    assert play(names(8), world).plan.cause == "undecided"
+    played = diagnose(names(8), world)
+    assert (played.plan.cause, played.plan.bad_paths) == ("bad_nodes", [sorted(path)])
+    rest = set(names(8)) - played.plan.bad.keys()
+    assert any(set(run.nodes) == rest and run.verdict is Verdict.OK for run in played.runs)
