@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from activities import names
-from infra.iam import hyperpod
+from infra.iam import doctor, hyperpod
 from infra.iam.policies import WITHOUT_RESOURCES
 from infra.iam.run_command import CANCEL
 from infra.iam.run_command import WITHOUT_RESOURCES as FOLLOW
@@ -36,6 +36,12 @@ def test_the_policies_on_hyperpod_are_those_of_the_table() -> None:
     assert kept == {role: hyperpod.text_of(role) for role in HYPERPOD}, "write them anew: python -m infra.iam.hyperpod"
 
 
+def test_the_policy_of_who_runs_doctor_is_that_of_its_module_and_changes_nothing() -> None:
+    assert doctor.FILE.read_text() == doctor.text_of(), "write it anew: python -m infra.iam.doctor"
+    actions = {action for statement in statements(doctor.FILE) for action in statement["Action"]}
+    assert actions == {doctor.SIMULATE, doctor.LOOK_AT_QUEUE, doctor.SEND_TEST, doctor.LIST_RULES, doctor.LOOK_AT_RULE}
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_what_is_granted_on_everything_only_looks_and_the_rest_is_the_clusters(name: str) -> None:
     for statement in statements(FILES[name]):
@@ -44,7 +50,7 @@ def test_what_is_granted_on_everything_only_looks_and_the_rest_is_the_clusters(n
         resources = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
         if "*" in resources:
             # A command is cancelled by its id, which AWS limits to no resource; only who may change a node has it.
-            assert set(statement["Action"]) <= {*WITHOUT_RESOURCES, *FOLLOW}, statement["Sid"]
+            assert set(statement["Action"]) <= {*WITHOUT_RESOURCES, *FOLLOW, doctor.LIST_RULES}, statement["Sid"]
             assert CANCEL not in statement["Action"] or name in ("run_command/aws.json", "run_command/ssh.json")
         elif any(resource.endswith(("/*", ":*")) and "/index/" not in resource for resource in resources):
             if statement["Condition"].get("Bool") == {"ec2:IsLaunchTemplateResource": "true"}:

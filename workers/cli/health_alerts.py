@@ -137,7 +137,7 @@ async def check_events(settings: Settings, wiring: Wiring, client: Client | None
         look = wiring.queue_look(url)
         seen = await asyncio.to_thread(look.look)
     except AccessRefused as error:
-        how = "allow who runs doctor sqs:GetQueueAttributes (infra/iam/doctor.json)"
+        how = "allow who runs doctor sqs:GetQueueAttributes (DIR/iam/people/doctor.json of hotspare manifests DIR)"
         return [Line(EVENTS, Verdict.UNKNOWN, str(error), how, can_tell=False)]
     except HotspareError as error:
         return [Line(EVENTS, Verdict.CRITICAL, str(error), "set intake.event_queue to the queue's URL, as Terraform prints it")]
@@ -148,7 +148,7 @@ async def check_events(settings: Settings, wiring: Wiring, client: Client | None
     try:
         await asyncio.to_thread(look.send, queue_message(test_id))
     except HotspareError as error:
-        how = "allow who runs doctor sqs:SendMessage on it (infra/iam/doctor.json)"
+        how = "allow who runs doctor sqs:SendMessage on it (DIR/iam/people/doctor.json of hotspare manifests DIR)"
         text = f"whether events come through is not tried: {error}"
         return [*lines, Line(EVENTS, Verdict.UNKNOWN, text, how, can_tell=False)]
     if await _arrived(client, settings.name, test_id, ARRIVES_S) is None:
@@ -164,7 +164,7 @@ def _rules(url: str, seen: QueueSeen) -> Line:
     how = "apply the Terraform module, which makes them (docs/deploy.md)"
     if seen.rules_unknown:
         text = f"queue {name} is there; which rules fill it is not told: {seen.rules_unknown}"
-        do = "allow who runs doctor events:ListRuleNamesByTarget and events:DescribeRule (infra/iam/doctor.json)"
+        do = "allow who runs doctor to list and describe rules (DIR/iam/people/doctor.json of hotspare manifests DIR)"
         return Line(EVENTS, Verdict.UNKNOWN, text, do, can_tell=False)
     if not seen.rules:
         return Line(EVENTS, Verdict.CRITICAL, f"queue {name} is there, and no EventBridge rule fills it", how)
