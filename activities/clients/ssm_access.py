@@ -168,8 +168,8 @@ class SsmAccess:
         except ValueError as error:
             said = (invocation.stderr or invocation.stdout).strip()[-300:]
             raise AccessRefused(
-                f"{name}: Run Command ended with {invocation.response_code} and no answer of ours ({error}): {said}; "
-                f"install this release of Hotspare in {INSTALLED} on the node"
+                f"{name}: install this release of Hotspare in {INSTALLED} on the node: Run Command ended with "
+                f"{invocation.response_code} and no answer of ours ({error}): {said}"
             ) from error
         if answer is None:
             raise CommandFailed(f"{name}: the output of {check} is cut, in the bucket too")

@@ -44,9 +44,6 @@ def test_every_parameter_stands_in_quotes_in_the_one_line_that_is_run(name: str)
 def test_who_looks_can_name_nothing_that_changes_a_node() -> None:
     looks, all_names = (set(document(name)["parameters"]["Check"]["allowedValues"]) for name in (LOOK, NODE))
     assert all_names == set(NODE_COMMANDS)
-    assert (
-        all_names - looks
-        == {name for name, command in NODE_COMMANDS.items() if command.changes}
-        == {"load-test", "gpu-reset", "reboot"}
-    )
+    assert all_names - looks == {name for name, command in NODE_COMMANDS.items() if command.changes}
+    assert all_names - looks >= {"load-test", "gpu-reset", "reboot"}
     assert ACTIONS[LOOK] == ("run",)
