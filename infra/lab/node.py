@@ -58,6 +58,7 @@ class LabNode:
         hardware = HARDWARE.get(self.instance_type)
         self._hardware = hardware
         self._gpus = fresh_gpus(hardware, f"{self.instance_id}/0") if hardware else []
+        self.stays_on_host = False
         self._cold_boots = 0
         self._faults: list[Fault] = []
         self._work: dict[int, tuple[str, asyncio.subprocess.Process]] = {}
@@ -120,7 +121,10 @@ class LabNode:
                 await self._go_down(NodeState.STOPPED)
 
     async def start(self) -> None:
-        """Start after a stop, or for the first time after a launch: other hardware, unless a fault is to follow the node."""
+        """Start after a stop, or for the first time after a launch: other hardware, unless a fault is to follow the node.
+
+        With `stays_on_host` EC2 happens to start it where it was, as it may.
+        """
         async with self._turn:
             if self.state is NodeState.STOPPED:
                 self._set_state(NodeState.BOOTING)
@@ -140,6 +144,8 @@ class LabNode:
         self._set_state(state)
         await self.server.stop()
         await self.processes.end_all()
+        for pid in self._work:
+            self.files.hide_process(pid)
         self._work.clear()
 
     async def _boot(self, *, power_cycle: bool) -> None:
@@ -150,7 +156,8 @@ class LabNode:
             return
         self._faults = stay
         self._show_machine()
-        if power_cycle and not stay and self._hardware is not None and self.boots:
+        moves = power_cycle and not stay and not self.stays_on_host
+        if moves and self._hardware is not None and self.boots:
             self._cold_boots += 1
             self._gpus = fresh_gpus(self._hardware, f"{self.instance_id}/{self._cold_boots}")
         self.files.begin_boot(self._gpus)
@@ -229,6 +236,7 @@ class LabNode:
         """Start a process that uses all GPUs of the node: NVML lists it until it ends, and GPU faults kill it."""
         process = await self.processes.start(command, stdout=stdout, stderr=stderr, more=more)
         self._work[process.pid] = (name, process)
+        self.files.show_process(process.pid, name, more or {})
         self._write_gpu_state()
         return process
 
@@ -236,6 +244,7 @@ class LabNode:
         """Kill a process that `start_work` started, if it still runs, and forget it."""
         kill_group(process)
         if self._work.pop(process.pid, None):
+            self.files.hide_process(process.pid)
             self._write_gpu_state()
 
     def gpu_state(self) -> dict[str, Any]:

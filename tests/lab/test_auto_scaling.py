@@ -183,6 +183,41 @@ async def test_a_retired_member_goes_back_to_its_group_and_what_that_launches_be
         assert (lab.endpoint.count("RunInstances"), lab.endpoint.count("TerminateInstances")) == (launched, 0)
 
 
+async def test_a_group_that_replaces_the_member_at_the_same_time_ends_with_one_node_and_no_lost_spare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call that gives the member back has arrived when the health check of its group ends the member."""
+    async with Lab(LabOptions(folder=tmp_path / "lab", nodes=2, spares=1, boot_s=1.0)) as lab:
+        for name, value in lab.environment().items():
+            monkeypatch.setenv(name, value)
+        file = Path(lab.environment()["HOTSPARE_CONFIG"])
+        file.write_text(file.read_text().replace("[policy]\n", "[policy]\nrenew_retired = true\n"))
+        node, before = lab.nodes["node-2"], set(lab.nodes)
+        ids = [lab.nodes[name].instance_id for name in ("node-1", "node-2")]
+        await asyncio.to_thread(lab.endpoint.auto_scaling.make_group, GROUP, ids, smallest=0, tags=TAGS)
+        await run(*command("init", "--yes", "--json"))
+        client = await connect()
+        incident = client.get_workflow_handle(names.incident_id("lab", node.instance_id), result_type=IncidentReport)
+        sent_back = client.get_workflow_handle(names.provision_id("lab", node.instance_id), result_type=Provisioned)
+        ending = lab.endpoint.hold("TerminateInstanceInAutoScalingGroup", node.instance_id)
+        await lab.inject("node-2", Fault(xid=79, cure=Cure.NEVER.value))
+        async with part(tmp_path / "worker.log", "worker"):
+            await run(*command("report", "node-2", "--xid", "79", "--json"))
+            await ending.reached()
+            node.server.hangs = True
+            await until(lambda: lab.endpoint.auto_scaling.replaced == [node.instance_id])
+            ending.release()
+            report, done = await incident.result(), await sent_back.result()
+            story = [line["text"] for line in await sent_back.query("story")]
+        assert (report.fate, done.outcome) == ("retired", "in the pool"), (report.story, story)
+        [new] = [lab.nodes[name] for name in set(lab.nodes) - before]
+        assert (new.instance_id, node.state) == (done.spare, NodeState.TERMINATED)
+        assert lab.endpoint.count("TerminateInstanceInAutoScalingGroup") == 0
+        assert "spare-1" in lab.job.node_names
+        spare = (await Reach(lab).ec2("describe_instances", InstanceIds=[lab.nodes["spare-1"].instance_id]))["Reservations"][0]
+        assert names.TAG_LEASE not in {tag["Key"] for tag in spare["Instances"][0]["Tags"]}
+
+
 async def test_a_member_is_healed_by_a_reboot_that_its_group_would_have_replaced_it_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

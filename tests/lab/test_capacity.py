@@ -120,6 +120,60 @@ async def test_describes_show_the_time_before_a_change_for_a_while(lab: Lab, rea
     assert await seen() == "stopped"
 
 
+IN_TEN_MINUTES = timedelta(minutes=10)
+
+
+@pytest.mark.parametrize(
+    ("total", "ends", "words"),
+    [(4, IN_TEN_MINUTES, "Capacity Block cr-1 ends at"), (1, timedelta(days=3), "it is the last usable slot of cr-1")],
+    ids=["a Capacity Block that ends in ten minutes", "the last usable reserved slot"],
+)
+async def test_a_slot_that_would_not_come_back_is_never_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, total: int, ends: timedelta, words: str
+) -> None:
+    async with Lab(LabOptions(folder=tmp_path / "lab", nodes=2, spares=0, boot_s=1.0)) as lab:
+        for name, value in lab.environment().items():
+            monkeypatch.setenv(name, value)
+        node = lab.nodes["node-2"]
+        block = LabReservation("cr-1", total=total, kind="capacity-block", ends_at=datetime.now(UTC) + ends)
+        lab.endpoint.reservations.add(block, node.instance_id)
+        await run(*command("init", "--yes", "--json"))
+        client = await connect()
+        handle = client.get_workflow_handle(names.incident_id("lab", node.instance_id), result_type=IncidentReport)
+        await lab.inject("node-2", Fault(xid=79, cure=Cure.POWER_CYCLE.value))
+        async with part(tmp_path / "worker.log", "worker"):
+            await run(*command("report", "node-2", "--xid", "79", "--json"))
+            report = await handle.result()
+        assert report.fate == "retired"
+        assert any("POWER_CYCLE" in line and words in line for line in report.story), report.story
+        counts = {name: lab.endpoint.count(name, node.instance_id) for name in ("RebootInstances", "StopInstances")}
+        assert (counts, node.state) == ({"RebootInstances": 1, "StopInstances": 0}, NodeState.UP)
+
+
+async def test_a_stop_inside_an_open_reservation_waits_for_a_persons_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Lab(LabOptions(folder=tmp_path / "lab", nodes=2, spares=0, boot_s=1.0)) as lab:
+        for name, value in lab.environment().items():
+            monkeypatch.setenv(name, value)
+        node = lab.nodes["node-2"]
+        lab.endpoint.reservations.add(
+            LabReservation("cr-1", total=4, match="open"), *[one.instance_id for one in lab.nodes.values()]
+        )
+        await run(*command("init", "--yes", "--json"))
+        client = await connect()
+        handle = client.get_workflow_handle(names.incident_id("lab", node.instance_id), result_type=IncidentReport)
+        await lab.inject("node-2", Fault(xid=79, cure=Cure.POWER_CYCLE.value))
+        async with part(tmp_path / "worker.log", "worker"):
+            await run(*command("report", "node-2", "--xid", "79", "--json"))
+            pages = Path(lab.environment()["HOTSPARE_CONFIG"]).with_name("pages.jsonl")
+            await until(lambda: pages.exists() and "cr-1 is open: any matching instance" in pages.read_text())
+            assert lab.endpoint.count("StopInstances") == 0
+            await run(*command("approve", "node-2", "--json"))
+            report = await handle.result()
+        assert (report.outcome, lab.endpoint.count("StopInstances", node.instance_id)) == ("resolved", 1)
+
+
 async def test_a_node_whose_start_finds_no_capacity_waits_and_is_healed_when_there_is_some(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

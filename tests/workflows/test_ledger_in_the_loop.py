@@ -13,6 +13,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from activities import names
 from activities.clients.fake_machine import Cure, FakeFault
+from activities.clients.fake_memory import FakeMemory
 from activities.clients.sqlite_memory import SqliteMemory
 from activities.host_ledger import mark_gpu
 from checks.model import Action
@@ -64,6 +65,25 @@ async def test_a_stop_and_start_that_ends_on_the_same_host_is_a_rung_that_failed
     assert fleet.count("stop", "node-2") == 1
     last = fleet.memory.recall(fleet.node("node-2").instance_id).attempts[-1]
     assert (last.rung, last.helped) == (Action.POWER_CYCLE, False)
+
+
+async def test_a_ledger_that_was_lost_is_filled_again_by_a_sweep_and_tags_keep_the_bad_node_out(two_spares: Healing) -> None:
+    fleet: Any = two_spares.fleet
+    fleet.inject("node-3", FakeFault(xid=64, cure=Cure.NEVER))
+    await (await two_spares.report("node-3", xid=64)).result()
+    fleet.memory = FakeMemory(fleet.points)
+    await two_spares.restart_worker()
+    assert fleet.memory.records() == []
+    swept = await two_spares.client.execute_workflow(
+        names.WORKFLOW_SWEEP, {}, id="after-the-loss", task_queue=names.QUEUE_WORKFLOWS
+    )
+    assert (swept["left_alone"], swept["reported"]) == (["node-3"], [])
+    known = {record.name: record.gpu_serials for record in fleet.memory.records()}
+    wanted = {name: [fleet.machines[name].serial_of(gpu) for gpu in range(8)] for name in ("node-1", "node-2", "node-4")}
+    assert {name: known[name] for name in wanted} == wanted
+    fleet.inject("node-2", FakeFault(xid=64, cure=Cure.NEVER))
+    await (await two_spares.report("node-2", xid=64)).result()
+    assert fleet.job.status("train").nodes == ["node-1", "spare-2", "spare-1", "node-4"]
 
 
 async def lose_every_workflow(one: Healing) -> int:

@@ -11,7 +11,9 @@ from activities import names
 from activities.capacity import Reservation
 from activities.clients.fake_machine import Cure, FakeFault
 from activities.errors import NoCapacity, ProviderBusy, UnknownNode
+from activities.inventory import Node
 from tests.workflows.healing import Healing
+from workflows.decisions.settings import PolicySettings
 from workflows.messages import Provisioned, StartProvision
 
 NODES = ("node-1", "node-2", "node-3", "node-4")
@@ -133,6 +135,34 @@ async def test_only_a_retired_node_of_the_incident_is_terminated(no_spares: Heal
     assert done.outcome == "with a person"
     assert (fleet.count("launch"), fleet.count("terminate")) == (0, 0)
     assert fleet.machines["node-2"].state == "running"
+
+
+async def test_in_observe_mode_nothing_is_launched_or_terminated_by_hand_either(no_spares: Healing) -> None:
+    fleet = no_spares.fleet
+    incident = await retired(no_spares, "node-2")
+    await no_spares.restart_worker(PolicySettings())
+    for token, more in (("one-more", {}), ("in-place", {"in_place_of": "node-2", "incident": incident, "approved": True})):
+        done = await (await start(no_spares, token, **more)).result()
+        assert done.outcome == "refused"
+        assert "REPLACE_NODE is only observed here" in done.because[0]
+    assert (fleet.count("launch"), fleet.count("terminate"), fleet.machines["node-2"].state) == (0, 0, "running")
+
+
+async def test_a_launch_that_the_inventory_never_shows_ends_with_a_person(no_spares: Healing) -> None:
+    policy = no_spares.policy.model_copy(update={"listed_deadline_s": 40.0, "listed_try_s": 20.0})
+    await no_spares.restart_worker(policy)
+    no_spares.fleet.inventory.resolve = lambda cluster, alias: unknown(alias)  # type: ignore[method-assign]
+    handle = await start(no_spares)
+    for number in (1, 2):
+        await no_spares.until(lambda number=number: paused(handle, 20.0, number))  # type: ignore[misc]
+        await no_spares.env.fast_forward(handle, 21.0)
+    done = await handle.result()
+    assert done.outcome == "with a person"
+    assert names.TAG_CLUSTER in done.because[0]
+
+
+def unknown(alias: str) -> Node:
+    raise UnknownNode(f"no node is called {alias}")
 
 
 async def test_no_capacity_is_a_wait_with_the_reason_until_there_is_some(no_spares: Healing) -> None:
