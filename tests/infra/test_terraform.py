@@ -314,7 +314,7 @@ def test_the_documents_are_made_as_they_are_and_the_roles_may_send_no_other(aws:
     ssm, iam, name = aws.client("ssm"), aws.client("iam"), f"hotspare-{CLUSTER}"
     for document in (documents.NODE, documents.LOOK):
         made = ssm.get_document(Name=document.replace("hotspare", name, 1))
-        assert json.loads(made["Content"]) == documents.document(document)
+        assert json.loads(made["Content"]) == json.loads(documents.file_of(document).read_text())
     for role in run_command.PERMISSIONS:
         statements = iam.get_role_policy(RoleName=f"{name}-{role}", PolicyName="run-command")["PolicyDocument"]["Statement"]
         sends = [one["Resource"] for one in statements if one["Sid"] == "SendTheseDocuments"]
