@@ -18,6 +18,7 @@ from activities.inventory import Inventory, Node
 from activities.jobs.protocol import JobAdapter, JobState, JobStatus
 from activities.node_access import AccessTo
 from activities.probing import Probe, ProbeCrashed, ProbeWish
+from checks.probes.leftovers import Leftover
 
 PROBES_AT_ONCE = 16
 """Nodes probed side by side before a group run. Hotspare default: 256 nodes in some seconds, from few threads."""
@@ -25,15 +26,21 @@ PROBES_AT_ONCE = 16
 BEAT_S = 0.5
 """Seconds between signs of life while nodes are probed. Hotspare default: as other waits."""
 
+_HOLD = " processes hold GPUs of "
+
+NAMED = 4
+"""Processes of a node that a reason names. Hotspare default: the first few tell whose they are."""
+
 WHAT_TO_DO = "hold the job that has the nodes, or test spares and nodes that an incident has quarantined"
 
 
 @dataclass(frozen=True)
 class GpuUse:
-    """How many processes hold GPUs of a node; None where it is not known, and then why."""
+    """How many processes hold GPUs of a node; None where it is not known, and then why. `left` names them, and what runs left."""
 
     processes: int | None
     why: str = ""
+    left: tuple[Leftover, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,18 @@ def _in_use(facts: NodeFacts) -> str:
     name, use = facts.node.name, facts.use
     if use.processes is None:
         return f"whether a process holds a GPU of {name} is not known{f': {use.why}' if use.why else ''}"
-    return f"{use.processes} processes hold GPUs of {name}" if use.processes else ""
+    return f"{use.processes}{_HOLD}{name}{_who(use.left)}" if use.processes else ""
+
+
+def only_in_use(reasons: Sequence[str]) -> bool:
+    """Whether nothing stands in the way but processes that hold GPUs."""
+    return bool(reasons) and all(_HOLD in reason for reason in reasons)
+
+
+def _who(left: Sequence[Leftover]) -> str:
+    holders = [f"pid {one.pid} {one.name}".strip() for one in left if one.gpus]
+    more = f" and {len(holders) - NAMED} more" if len(holders) > NAMED else ""
+    return f" ({', '.join(holders[:NAMED])}{more})" if holders else ""
 
 
 def _not_ours(facts: NodeFacts) -> str:
@@ -89,7 +107,7 @@ class ActiveTestGate:
     """Asks the job system, the nodes and the inventory what `why_not` needs to know."""
 
     def __init__(self, access_to: AccessTo, probe: Probe, jobs: JobAdapter, inventory: Inventory, ec2: Ec2Client) -> None:
-        self._access_to = access_to
+        self.access_to = access_to
         self._probe = probe
         self._jobs = jobs
         self._inventory = inventory
@@ -101,7 +119,7 @@ class ActiveTestGate:
         Raises TransientError where the job system or EC2 may answer when asked again.
         """
         jobs = self._find_jobs(nodes)
-        seen = uses if uses is not None else self._look(nodes)
+        seen = uses if uses is not None else self.look(nodes)
         listed = {entry.instance_id: entry for entry in self._inventory.list("")}
         found = {}
         for node in nodes:
@@ -131,8 +149,8 @@ class ActiveTestGate:
             jobs |= dict.fromkeys(status.nodes, status) if status is not None else {}
         return jobs
 
-    def _look(self, nodes: Sequence[Node]) -> dict[str, GpuUse]:
-        """Probe the nodes side by side. The waiting thread gives the signs of life, since a connection can take long."""
+    def look(self, nodes: Sequence[Node]) -> dict[str, GpuUse]:
+        """Probe the nodes side by side, for who uses their GPUs. The waiting thread gives the signs of life."""
         pool = ThreadPoolExecutor(PROBES_AT_ONCE, thread_name_prefix="look before a group run")
         try:
             looks = {node.name: pool.submit(self._use_of, node) for node in nodes}
@@ -144,7 +162,8 @@ class ActiveTestGate:
 
     def _use_of(self, node: Node) -> GpuUse:
         try:
-            return GpuUse(self._probe.run(self._access_to(node), node, ProbeWish()).gpu_processes)
+            seen = self._probe.run(self.access_to(node), node, ProbeWish(leftovers=True))
+            return GpuUse(seen.gpu_processes, left=seen.leftovers)
         except (NodeUnreachable, DeadlinePassed, AccessRefused, CommandFailed, ProbeCrashed) as error:
             return GpuUse(None, str(error))
 

@@ -9,18 +9,21 @@ from typing import Protocol, runtime_checkable
 from temporalio import activity
 from temporalio.exceptions import CancelledError
 
-from activities.active_tests import WHAT_TO_DO, ActiveTestGate
+from activities.active_tests import WHAT_TO_DO, ActiveTestGate, only_in_use
 from activities.clock import Clock, SystemClock, beat, waited_before
 from activities.effects import refuse_if_late
 from activities.errors import CapabilityMissing, as_application_error
 from activities.inventory import Node
 from activities.learned_bandwidth import LearnedFloors, LearnedLookUp
+from activities.leftovers import WHAT_TO_DO as END_THEM
+from activities.leftovers import Leftovers, cleared
 from activities.message import Message
 from activities.node_access import LOST, DetachedRun
 from activities.settings import BurnInSettings
 from checks.judges.nccl_log import read_log
 from checks.judges.nccl_tests import judge
 from checks.model import Verdict
+from checks.probes.leftovers import LEFTOVER_PROCESSES
 
 KILL_GRACE_S = 15.0
 """Seconds past its deadline after which a run that the node should have ended is ended from here. Hotspare default."""
@@ -99,6 +102,7 @@ class BurnInActivities:
         learned: LearnedFloors | None = None,
     ) -> None:
         self._learned = learned
+        self._leftovers = Leftovers(gate.access_to, settings.python)
         self._launcher = launcher
         self._gate = gate
         self._settings = settings
@@ -109,15 +113,36 @@ class BurnInActivities:
         """Run the all-reduce over a group and judge it; a run that an earlier attempt started is taken up again."""
         with as_application_error():
             deadline_s = self._settings.deadline_s if request.deadline_s is None else request.deadline_s
-            group = GroupRuns(self._launcher, request.nodes)
+            group = GroupRuns(self._launcher, self._leftovers, request.nodes)
             if not group.poll(request.run_id).known:
-                if refusals := self._gate.refusals(request.nodes):
-                    return _refused(refusals)
+                if refusal := self._refusal(request):
+                    return refusal
                 refuse_if_late()
                 self._start(request, deadline_s)
             run = await_run(group, request.run_id, deadline_s, self._settings.poll_s, self._clock)
             learned = self._learned.of(request.cluster, request.nodes) if self._learned else None
             return judged(run, request.nodes, self._settings.floors_gbs, learned, one_rail=request.rail is not None)
+
+    def _refusal(self, request: GroupTest) -> GroupTestResult | None:
+        """Say why the run must not start, None where it may; what our own earlier runs have left is ended first."""
+        look, nodes = self._gate.look, request.nodes
+        uses, hindered = cleared(self._leftovers, self._goes_on, look, nodes, request.run_id)
+        refusals = self._gate.refusals(nodes, uses)
+        if not refusals and not hindered:
+            return None
+        reasons = [*sum(refusals.values(), list[str]()), *sum(hindered.values(), list[str]())]
+        by_others = only_in_use(sum(refusals.values(), list[str]()))
+        return GroupTestResult(
+            verdict=Verdict.UNKNOWN,
+            cause=LEFTOVER_PROCESSES if by_others else "could_not_run",
+            evidence=f"not started: {'; '.join(reasons)}"[:EVIDENCE_LIMIT],
+            culprits=[f"host {name}" for name in dict.fromkeys([*refusals, *hindered])],
+            next=END_THEM if by_others else WHAT_TO_DO,
+        )
+
+    def _goes_on(self, run_id: str, node: Node) -> bool:
+        run = self._launcher.poll(run_id, [node])
+        return run.known and run.exit_status is None
 
     def _start(self, request: GroupTest, deadline_s: float) -> None:
         if request.rail is None:
@@ -126,17 +151,6 @@ class BurnInActivities:
             self._launcher.start_over(request.rail, request.run_id, request.nodes, deadline_s)
         else:
             raise CapabilityMissing(f'burn_in.launcher = "{self._settings.launcher}" runs no single rail')
-
-
-def _refused(refusals: dict[str, list[str]]) -> GroupTestResult:
-    reasons = "; ".join(reason for found in refusals.values() for reason in found)
-    return GroupTestResult(
-        verdict=Verdict.UNKNOWN,
-        cause="could_not_run",
-        evidence=f"not started: {reasons}"[:EVIDENCE_LIMIT],
-        culprits=[f"host {name}" for name in refusals],
-        next=WHAT_TO_DO,
-    )
 
 
 class Runs(Protocol):
@@ -148,16 +162,21 @@ class Runs(Protocol):
 
 
 class GroupRuns:
-    """A launcher as `Runs` of one group."""
+    """A launcher as `Runs` of one group. After a kill nothing of the run is left on its nodes, whatever the launcher did."""
 
-    def __init__(self, launcher: BurnInLauncher, nodes: list[Node]) -> None:
-        self._launcher, self._nodes = launcher, nodes
+    def __init__(self, launcher: BurnInLauncher, leftovers: Leftovers, nodes: list[Node]) -> None:
+        self._launcher, self._leftovers, self._nodes = launcher, leftovers, nodes
 
     def poll(self, run_id: str) -> DetachedRun:
         return self._launcher.poll(run_id, self._nodes)
 
     def kill(self, run_id: str) -> None:
-        self._launcher.kill(run_id, self._nodes)
+        try:
+            self._launcher.kill(run_id, self._nodes)
+        finally:
+            failed = self._leftovers.end(run_id, self._nodes)
+        for name, why in failed.items():
+            activity.logger.warning("what run %s has left on %s could not be ended: %s", run_id, name, why)
 
 
 def await_run(runs: Runs, run_id: str, deadline_s: float, poll_s: float, clock: Clock) -> DetachedRun:

@@ -6,9 +6,6 @@ from datetime import datetime
 
 PREFIX = "hotspare"
 
-RUN_VARIABLE = "HOTSPARE_BURN_IN"
-"""Environment variable of every process of a group run: the id of the run, by which what it leaves behind is known."""
-
 # EC2 tags. `cluster` and `role` are set by whoever builds the cluster; the rest are ours to write and to remove.
 TAG_CLUSTER = f"{PREFIX}:cluster"
 TAG_ROLE = f"{PREFIX}:role"  # worker | spare | head

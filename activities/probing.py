@@ -16,6 +16,7 @@ from activities.settings import AccessSettings
 from checks.catalog import read_overrides
 from checks.model import Action, Confidence, Diagnosis, Finding, GpuRef, KernelEvent, Verdict
 from checks.parity import Configuration, configuration_from_json
+from checks.probes.leftovers import Leftover
 
 DOCUMENT_LIMIT = 4_000_000
 """Characters of a probe's answer. Hotspare default: 200 events and 16 GPUs are about 150,000."""
@@ -70,6 +71,7 @@ class ProbeAnswer:
     raw: str = field(repr=False, default="")
     driver_version: str = ""
     configuration: Configuration | None = None
+    leftovers: tuple[Leftover, ...] = ()
 
 
 PAST_S = 60.0
@@ -102,6 +104,7 @@ class ProbeWish:
     settling_s: float = 0.0
     handled_until: datetime | None = None
     no_nvml: bool = False
+    leftovers: bool = False
     deadline_s: float | None = None
 
 
@@ -158,6 +161,7 @@ class Probe:
         command += ["--settling-s", str(wish.settling_s)]
         command += ["--handled-until", str(wish.handled_until.timestamp())] if wish.handled_until else []
         command += ["--asked-at", f"{time.time():.3f}", *(["--no-nvml"] if wish.no_nvml else [])]
+        command += ["--leftovers"] if wish.leftovers else []
         command += ["--instance-type", node.instance_type] if node.instance_type else []
         command += ["--thresholds", json.dumps(self._thresholds, sort_keys=True)] if self._thresholds else []
         return command + (["--overrides", json.dumps(self._overrides, sort_keys=True)] if self._overrides else [])
@@ -192,7 +196,13 @@ def read_document(text: str) -> ProbeAnswer:
         raw=text,
         driver_version=str(document.get("driver_version") or ""),
         configuration=_configuration(document.get("configuration")),
+        leftovers=tuple(_leftover(entry) for entry in document.get("leftovers") or ()),
     )
+
+
+def _leftover(entry: dict[str, Any]) -> Leftover:
+    gpus = tuple(int(gpu) for gpu in entry.get("gpus", ()))
+    return Leftover(int(entry["pid"]), str(entry["name"]), str(entry.get("run", "")), gpus)
 
 
 def read_past(text: str) -> PastLog:

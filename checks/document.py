@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 from checks.model import Diagnosis, Finding, GpuRef, KernelEvent, Verdict
 from checks.parity import Configuration
+from checks.probes.leftovers import Leftover
 
 SCHEMA = 1
 
@@ -41,6 +42,7 @@ class ProbeReport:
     readings: Optional[dict[str, Any]] = None
     driver_version: str = ""
     configuration: Optional[Configuration] = None
+    leftovers: Optional[tuple[Leftover, ...]] = None
 
     @property
     def verdict(self) -> Verdict:
@@ -64,6 +66,8 @@ class ProbeReport:
             "dropped": max(0, len(self.events) - EVENTS_LIMIT),
             "diagnosis": _plain(self.diagnosis),
         }
+        if self.leftovers is not None:
+            document["leftovers"] = [asdict(process) for process in self.leftovers]
         if self.configuration is not None:
             document["configuration"] = self.configuration.to_json()
         if self.readings is not None:

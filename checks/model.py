@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Optional
 
+RUN_VARIABLE = "HOTSPARE_BURN_IN"
+"""Environment variable of every process of a group run: the id of the run, by which what it leaves behind is known."""
+
 NO_NVML_AFTER = frozenset({79, 119, 120})
 """After these XIDs NVML calls hang, so none is made before a reboot. Source: NVIDIA XID catalog; DCGM 4.6 does the same."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Optional
 
 from checks.host import Host
-from checks.node_scripts import BUG_REPORT, TAILS
+from checks.node_scripts import BUG_REPORT, END_RUN, TAILS
 
 PYTHON, CHECKS = "{python}", "{checks}"
 """Words that each end fills in by itself: its Python, and the program of the checks."""
@@ -68,6 +68,7 @@ NODE_COMMANDS: Mapping[str, NodeCommand] = {
     "dcgm-fields": NodeCommand(("dcgmi", "dmon", "-e"), r"[\d,]{1,200}|-c|1"),
     "bug-report": NodeCommand(("sh", "-c", BUG_REPORT, "sh"), r"\d{1,9}"),
     "load-test": NodeCommand(("all_reduce_perf",), r"-[a-zA-Z]|--[a-z_]{1,30}|\d{1,12}[KMGkmg]?|[a-z]{1,20}", changes=True),
+    "end-run": NodeCommand((PYTHON, "-I", "-c", END_RUN), r"[\w./@:+=-]{1,300}", changes=True),
     "gpu-reset": NodeCommand(("nvidia-smi", "--gpu-reset", "-i"), r"[0-9A-Fa-f:.]{1,20}", changes=True),
     "reboot": NodeCommand(("reboot",), changes=True),
 }

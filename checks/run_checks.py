@@ -46,6 +46,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         settling_s=given.settling_s,
         handled_until=given.handled_until,
         no_nvml=given.no_nvml,
+        leftovers=given.leftovers,
         instance_type=given.instance_type,
         thresholds=thresholds,
         overrides=overrides,
@@ -77,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         "--asked-at", type=float, metavar="UNIX", help="the caller's time now, which counts where this node's clock is wrong"
     )
     command.add_argument("--no-nvml", action="store_true", help="do not touch NVML")
+    command.add_argument("--leftovers", action="store_true", help="look for what group runs have left: programs, daemons")
     command.add_argument("--instance-type", default="", help="EC2 instance type, where the node itself does not say it")
     command.add_argument("--thresholds", default="", metavar="JSON", help="overrides of thresholds, as a JSON object")
     command.add_argument("--overrides", default="", metavar="JSON", help="own meanings of single codes, as a JSON object")

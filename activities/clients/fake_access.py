@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from activities.clients.fake_text import GPU_BUSES, all_reduce_text
 from activities.errors import NodeUnreachable
 from activities.node_access import LOST, CommandResult, DetachedRun
 from activities.probing import UNPACK
+from checks.node_scripts import END_RUN
 
 ONE_NODE_BUSBW_GBS = 480.0
 """In-place bus bandwidth of a healthy p5.48xlarge by itself at 16 GiB. Source: Azure ND H100 v5 table, 479."""
@@ -133,12 +135,20 @@ class FakeAccess:
             self._machine.answer()
             if len(command) > 3 and command[:2] == ["sh", "-c"]:
                 return self._quarantine_file(command[2], command[4:])
+            if command[1:4] == ["-I", "-c", END_RUN]:
+                return self._end_run(command[4])
             if command[1:3] == ["-c", UNPACK]:
                 self._machine.files[f"{command[4]}/run_checks.py"] = ""
                 return _said("")
             if len(command) > 1 and command[1].endswith("run_checks.py"):
                 return self._probe(command)
             return self._tool(command)
+
+    def _end_run(self, run_id: str) -> CommandResult:
+        found = [pid for pid, (_, run) in self._machine.left_behind.items() if run == run_id]
+        for pid in found:
+            del self._machine.left_behind[pid]
+        return _said(json.dumps({"found": found, "left": []}) + "\n")
 
     def _probe(self, command: list[str]) -> CommandResult:
         if command[1] not in self._machine.files:
@@ -201,4 +211,6 @@ def _word(command: list[str]) -> str:
         return f"quarantine_{known[command[2]]}" if command[2] in known else "sh"
     if len(command) > 1 and command[1].endswith("run_checks.py"):
         return "probe"
+    if command[1:4] == ["-I", "-c", END_RUN]:
+        return "end_run"
     return "reset" if "--gpu-reset" in command else Path(command[0]).name

@@ -13,6 +13,7 @@ from activities.clients.fake_text import bus_id
 from checks.callers_clock import callers_clock
 from checks.catalog.overrides import overrides_from_json
 from checks.host import FILE_LIMIT_BYTES, CommandOutput, Host
+from checks.model import RUN_VARIABLE
 from checks.probes.pci import DEVICES, NVIDIA
 from checks.probes.probe import ProbeOptions, probe
 from checks.probes.readings import LOST, OK, GpuReadings, NvmlState, Reading
@@ -30,6 +31,7 @@ def run_probe(machine: FakeMachine, arguments: Sequence[str]) -> tuple[int, str]
     parser.add_argument("--handled-until", type=float)
     parser.add_argument("--asked-at", type=float)
     parser.add_argument("--no-nvml", action="store_true")
+    parser.add_argument("--leftovers", action="store_true")
     parser.add_argument("--instance-type", default="")
     parser.add_argument("--thresholds", default="")
     parser.add_argument("--overrides", default="")
@@ -39,6 +41,7 @@ def run_probe(machine: FakeMachine, arguments: Sequence[str]) -> tuple[int, str]
         settling_s=given.settling_s,
         handled_until=given.handled_until,
         no_nvml=given.no_nvml,
+        leftovers=given.leftovers,
         instance_type=given.instance_type,
         thresholds=read_thresholds(given.thresholds),
         overrides=overrides_from_json(given.overrides),
@@ -84,6 +87,9 @@ def _files(machine: FakeMachine) -> dict[str, bytes]:
         "/proc/mounts": b"/dev/nvme0n1p1 / ext4 rw,relatime 0 0\n/dev/md0 /scratch xfs rw,noatime 0 0\n",
         "/proc/meminfo": b"MemTotal: 2097152000 kB\nMemAvailable: 1992294400 kB\n",
     }
+    for pid, (name, run) in machine.left_behind.items():
+        files[f"/proc/{pid}/comm"] = f"{name}\n".encode()
+        files[f"/proc/{pid}/environ"] = f"HOME=/root\0{RUN_VARIABLE}={run}\0".encode() if run else b"HOME=/root\0"
     for gpu in range(machine.gpus):
         device = f"{DEVICES}/{bus_id(gpu)}.0"
         files[f"{device}/vendor"] = f"{NVIDIA}\n".encode()
@@ -113,6 +119,6 @@ def _gpu(machine: FakeMachine, index: int) -> GpuReadings:
         "recovery_action": int(bool(xids & RESET_ASKED_AFTER)),
         "temperature_c": 41,
         "clocks_event_reasons": 0,
-        "process_ids": [2100 + index] if index < machine.gpu_processes else [],
+        "process_ids": [*([2100 + index] if index < machine.gpu_processes else []), *(machine.left_behind if index == 0 else [])],
     }
     return GpuReadings(index, {name: Reading(OK, value) for name, value in values.items()})

@@ -9,9 +9,9 @@ from pathlib import Path
 from activities.clients import group_run
 from activities.errors import BadInput
 from activities.inventory import Node
-from activities.names import RUN_VARIABLE
 from activities.settings import BurnInSettings
 from checks.catalog.nccl_environment import Variable, nccl_environment
+from checks.model import RUN_VARIABLE
 
 
 def slots(settings: BurnInSettings, nodes: Sequence[Node]) -> list[int]:

@@ -16,6 +16,7 @@ from checks.probes.beside_gpus import judge_beside_gpus, start_reading
 from checks.probes.configuration import judge_configuration, read_configuration, with_checks
 from checks.probes.host_state import judge_host, read_host
 from checks.probes.kernel_events import KernelLog, judge_kernel_log, read_kernel_log
+from checks.probes.leftovers import read_leftovers
 from checks.probes.looks import judge_looks, read_looks, save_looks
 from checks.probes.nvml import read_nvml
 from checks.probes.nvml_findings import gpu_ref, judge_nvml
@@ -28,13 +29,15 @@ from checks.thresholds import Thresholds
 class ProbeOptions:
     """How to look. `deep` adds every reading to the document; `settling_s` is as in `checks.diagnosis.Timing`.
 
-    Kernel lines up to `handled_until` (Unix time by the node's clock) were dealt with before and accuse nobody.
+    Kernel lines up to `handled_until` (Unix time by the node's clock) were dealt with before and accuse nobody. With `leftovers`
+    every process is looked at, for what group runs have left.
     """
 
     deep: bool = False
     settling_s: float = 0.0
     handled_until: Optional[float] = None
     no_nvml: bool = False
+    leftovers: bool = False
     instance_type: str = ""
     thresholds: Thresholds = Thresholds()  # noqa: RUF009 - frozen, so safely shared
     overrides: Mapping[str, Override] = field(default_factory=dict)
@@ -70,19 +73,21 @@ def probe(
         *judge_looks(save_looks(host, looks), at),
     )
     findings = (*readings, *judge_kernel_log(log, current_events(log.events, timing), readings, hardware, timing))
+    processes = _processes(nvml, host)
     return ProbeReport(
         boot_id=state.boot_id,
         uptime_s=state.uptime_s,
         taken_at=at,
         instance_type=instance_type,
         gpus=hardware.gpus,
-        gpu_processes=_processes(nvml, host),
+        gpu_processes=processes,
         findings=findings,
         events=log.events,
         diagnosis=diagnose(findings, log.events, timing=timing, hardware=hardware),
         readings=nvml.to_json() if options.deep else None,
         driver_version=nvml.driver_version,
         configuration=with_checks(setup, readings),
+        leftovers=read_leftovers(host, [(one.pid, one.gpu_index) for one in processes or ()]) if options.leftovers else None,
     )
 
 

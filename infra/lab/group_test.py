@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from checks.model import RUN_VARIABLE
 from infra.lab.commands import nccl_output
 from infra.lab.commands.sshd import FOLDER
 from infra.lab.desk import Reply
@@ -83,7 +84,7 @@ class GroupTest:
                 fields["ranks"],
             )
         )
-        return await self._run(nodes, ranks, options, reply)
+        return await self._run(nodes, ranks, options, str(fields.get("run_id", "")), reply)
 
     async def _reach(self, name: str, door: dict[str, Any], asker: str, reply: Reply) -> bool:
         node = self._fabric.nodes.get(name)
@@ -101,11 +102,12 @@ class GroupTest:
         )
         return False
 
-    async def _run(self, nodes: list[LabNode], ranks: list[tuple[LabNode, int]], options: Any, reply: Reply) -> int:
+    async def _run(self, nodes: list[LabNode], ranks: list[tuple[LabNode, int]], options: Any, run_id: str, reply: Reply) -> int:
         started: list[tuple[LabNode, asyncio.subprocess.Process]] = []
+        mark = {RUN_VARIABLE: run_id} if run_id else {}
         try:
             for node in nodes:
-                started.append((node, await node.start_work("all_reduce_perf", ["sleep", "infinity"])))
+                started.append((node, await node.start_work("all_reduce_perf", ["sleep", "infinity"], more=mark)))
             pids = {node.name: process.pid for node, process in started}
             gpus = await self._devices(ranks, pids, reply)
             if gpus is None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,17 @@ class NodeRoot:
         path = self.bin / name
         path.write_text(f"#!/bin/sh\n{body}\n")
         path.chmod(0o755)
+
+    def show_process(self, pid: int, name: str, environment: Mapping[str, str]) -> None:
+        """Let /proc of the node have a process that uses its GPUs."""
+        folder = self.path / "proc" / str(pid)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "comm").write_text(f"{name[:15]}\n")
+        (folder / "environ").write_text("".join(f"{key}={value}\0" for key, value in environment.items()))
+
+    def hide_process(self, pid: int) -> None:
+        """Take a process that has ended out of /proc."""
+        shutil.rmtree(self.path / "proc" / str(pid), ignore_errors=True)
 
     def begin_boot(self, gpus: Sequence[dict[str, Any]], *, up_for_s: float = 0.0) -> None:
         """Start a new boot: new boot id, the old kernel log put away, the lines of a boot in the new one."""

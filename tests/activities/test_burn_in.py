@@ -224,3 +224,63 @@ def test_a_host_that_the_launcher_tells_by_its_address_is_named(fleet: FakeFleet
     assert "node-2 (10.0.0.11)" in result.evidence
     other = run.model_copy(update={"output": mpirun_unreachable_text("10.0.0.111")})
     assert judged(other, nodes, {}).culprits == ["host 10.0.0.111"]
+
+
+def test_what_a_run_of_ours_that_is_over_has_left_is_ended_and_the_run_goes_ahead(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
+    fleet.machine("node-2").left_behind = {4711: ("all_reduce_perf", "burn/0")}
+    assert surroundings.run(activities.group_test, group(fleet)).verdict is Verdict.OK
+    assert fleet.machine("node-2").left_behind == {}
+
+
+def test_what_somebody_else_left_is_named_with_its_pid_and_never_touched(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
+    fleet.machine("node-2").left_behind = {4711: ("all_reduce_perf", ""), 4712: ("python3", "")}
+    result = surroundings.run(activities.group_test, group(fleet))
+    assert (result.verdict, result.cause, result.culprits) == (Verdict.UNKNOWN, "leftover_processes", ["host node-2"])
+    assert "2 processes hold GPUs of node-2 (pid 4711 all_reduce_perf, pid 4712 python3)" in result.evidence
+    assert "sudo kill" in result.next
+    assert set(fleet.machine("node-2").left_behind) == {4711, 4712}
+    assert fleet.count("group.start") == 0
+
+
+def test_a_run_of_ours_that_is_still_at_work_is_not_ended_by_another(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
+    fleet.looks_per_run = 1_000_000
+    fleet.start("burn/0", group(fleet, "node-2").nodes, 600.0)
+    fleet.machine("node-2").left_behind = {4711: ("all_reduce_perf", "burn/0")}
+    result = surroundings.run(activities.group_test, group(fleet))
+    assert result.verdict is Verdict.UNKNOWN
+    assert "our own run burn/0 is still at work on node-2" in result.evidence
+    assert set(fleet.machine("node-2").left_behind) == {4711}
+
+
+def test_what_an_earlier_try_of_this_very_run_has_started_is_no_hindrance(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
+    fleet.machine("node-2").left_behind = {4711: ("torch_all_reduce.py", "burn/1")}
+    assert surroundings.run(activities.group_test, group(fleet)).verdict is Verdict.OK
+    assert set(fleet.machine("node-2").left_behind) == {4711}
+
+
+def test_leftovers_on_a_node_that_falls_silent_keep_the_run_from_starting(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
+    fleet.machine("node-2").left_behind = {4711: ("all_reduce_perf", "burn/0")}
+    fleet.fail_next("run.end_run", NodeUnreachable("node-2: no answer"), node="node-2")
+    result = surroundings.run(activities.group_test, group(fleet))
+    assert (result.verdict, fleet.count("group.start")) == (Verdict.UNKNOWN, 0)
+    assert "could not be ended: node-2: no answer" in result.evidence
+
+
+def test_a_run_that_is_ended_at_its_deadline_leaves_nothing_on_its_nodes(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
+    fleet.looks_per_run = 1_000_000
+    fleet.start("burn/1", group(fleet).nodes, 600.0)
+    fleet.machine("node-3").left_behind = {4711: ("all_reduce_perf", "burn/1"), 4712: ("all_reduce_perf", "")}
+    surroundings.run(activities.group_test, group(fleet))
+    assert set(fleet.machine("node-3").left_behind) == {4712}

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 
 import pytest
+from temporalio.testing import ActivityEnvironment
 
 from activities.burn_in import BurnInLauncher, judged
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.mpirun_launcher import MpirunLauncher
 from activities.clients.torchrun_launcher import TorchrunLauncher
 from activities.inventory import Node
+from activities.leftovers import Leftovers
 from activities.settings import BurnInSettings
-from checks.model import Verdict
+from checks.model import RUN_VARIABLE, Verdict
 from infra.lab.lab import Lab
 from infra.lab.options import LabOptions
 from tests.activities.launcher_contract import LauncherContract, ended, until
@@ -100,3 +103,16 @@ class TestFake(LauncherContract):
     @pytest.fixture
     def world(self) -> FakeWorld:
         return FakeWorld()
+
+
+async def test_a_process_of_a_run_that_is_over_is_found_on_a_node_with_its_run_and_ended_there(lab_world: LabWorld) -> None:
+    lab, wiring, nodes = lab_world.lab, lab_world.wiring, lab_world.nodes
+    ours = await lab.nodes["node-1"].start_work("all_reduce_perf", ["sleep", "infinity"], more={RUN_VARIABLE: "old/1"})
+    theirs = await lab.nodes["node-1"].start_work("all_reduce_perf", ["sleep", "infinity"])
+    asyncio.ensure_future(ours.wait()).add_done_callback(lambda _: lab.nodes["node-1"].end_work(ours))
+    seen = await asyncio.to_thread(wiring.gate.look, nodes[:1])
+    runs = {one.pid: (one.name, one.run, bool(one.gpus)) for one in seen["node-1"].left}
+    assert runs == {ours.pid: ("all_reduce_perf", "old/1", True), theirs.pid: ("all_reduce_perf", "", True)}
+    failed = await asyncio.to_thread(ActivityEnvironment().run, Leftovers(wiring.access_to).end, "old/1", nodes)
+    assert failed == {}
+    assert (ours.returncode, theirs.returncode) == (-signal.SIGTERM, None)

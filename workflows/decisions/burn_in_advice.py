@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from checks.judges import judgement as causes
+from checks.probes.leftovers import LEFTOVER_PROCESSES
 from workflows.decisions.burn_in_runs import NOT_ABOUT_NODES, RunDone, passed
 
 ADVICE = {
@@ -14,6 +15,7 @@ ADVICE = {
     causes.GPU_ERROR: "a GPU failed under load: hotspare diagnose NODE for each node that the output names",
     causes.NETWORK_ERROR: "a connection broke: look at the adapter and the peer that the output names, then at their switch",
     causes.LOW_BANDWIDTH: "a group is slow: hotspare burn-in NODE... --diagnose tries each pair and draws which are slow",
+    LEFTOVER_PROCESSES: "processes hold GPUs although no job has the nodes: find out whose they are, end them, and burn in again",
     causes.WRONG_TRANSPORT: "NCCL does not use EFA: mend the plug-in, its libraries or FI_PROVIDER on these nodes; no node is at "
     "fault, none is to be replaced",
     causes.CONFIGURATION: "the run has no measure, or the nodes are not set up alike: do what its evidence names; none is to be "

@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from checks.model import RUN_VARIABLE
 from infra.lab.commands import desk_client
 from infra.lab.commands.sshd import digest_of
 
@@ -55,7 +56,9 @@ def main() -> int:
     for host in filter(None, hosts.split(",")):
         name, _, slots = host.partition(":")
         named.append([name, int(slots or 1)])
-    return desk_client.ask("mpirun", ranks=ranks, hosts=named, program=program, door=door())
+    given = dict(word.partition("=")[::2] for word in sys.argv[1:] if "=" in word)
+    run_id = given.get(RUN_VARIABLE, "")
+    return desk_client.ask("mpirun", ranks=ranks, hosts=named, program=program, door=door(), run_id=run_id)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import os
 import sys
 
+from checks.model import RUN_VARIABLE
 from infra.lab.commands import desk_client
 
 
@@ -21,6 +22,7 @@ def main() -> int:
         run=f"{given['--master-addr']}:{given['--master-port']}",
         rank=int(given["--node-rank"]),
         world=int(given["--nnodes"]),
+        run_id=os.environ.get(RUN_VARIABLE, ""),
         slots=int(given["--nproc-per-node"]),
         program=["all_reduce_perf", *words[1:], "-g", "1"],
     )

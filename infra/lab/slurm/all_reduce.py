@@ -17,6 +17,7 @@ def main() -> int:
     fields = {
         "run": f"{env['SLURM_JOB_ID']}.{env['SLURM_STEP_ID']}",
         "rank": int(env["SLURM_PROCID"]),
+        "run_id": env.get("HOTSPARE_BURN_IN", ""),
         "world": int(env["SLURM_NTASKS"]),
         "program": ["all_reduce_perf", *sys.argv[2:]],
     }
