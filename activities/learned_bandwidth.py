@@ -45,13 +45,7 @@ class LearnedFloors:
 
     def __init__(self, memory: HostMemory, settings: LearnedSettings) -> None:
         self._memory = memory
-        self._rules = LearnedRules(
-            least_runs=settings.least_runs,
-            fail_share=settings.fail_share,
-            warn_share=settings.warn_share,
-            fail_spreads=settings.fail_spreads,
-            warn_spreads=settings.warn_spreads,
-        )
+        self._rules = settings.rules
 
     def of(self, cluster: str, nodes: Sequence[Node]) -> LearnedLookUp:
         """Return the look-up for one group run of these nodes."""

@@ -10,6 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from checks.judges.learned import LearnedRules
+
 
 class Section(BaseModel):
     """A section of the settings file: unknown keys are errors."""
@@ -317,6 +319,11 @@ class LearnedSettings(Section):
         "normal spread",
     )
     warn_spreads: float = Field(3.0, gt=0, description="The same for a warning. Hotspare default: 2 standard deviations")
+
+    @property
+    def rules(self) -> LearnedRules:
+        """The same, as the judge takes it."""
+        return LearnedRules(**self.model_dump())
 
 
 _ALL_REDUCE = ["all_reduce_perf", "-b", "1G", "-e", "16G", "-f", "4"]

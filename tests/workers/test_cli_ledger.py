@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from activities.bandwidth_records import BandwidthRecord, CleanRun
 from activities.clients.sqlite_memory import SqliteMemory
 from activities.gpu_records import GpuRecord, HostGpu, Strike
 from activities.host_ledger import with_home
@@ -221,3 +222,21 @@ def test_the_table_is_made_by_hand_and_then_holds_the_ledger(
     fill(Wiring(load_settings()).memory)
     assert document()["hosts"][0]["name"] == "node-1"
     assert "node-7" in type_in("1653")[1]
+
+
+def test_what_clean_runs_gave_is_shown_with_its_floor_and_its_drift(memory: HostMemory) -> None:
+    assert "no clean group run" in CliRunner().invoke(app, ["ledger", "--bandwidth"]).stdout
+    for key, count, slope in (("lab p5.48xlarge x4", 12, -1.0), ("lab p5.48xlarge x2", 3, 0.0)):
+        at = [NOW + timedelta(minutes=number) for number in range(count)]
+        runs = [CleanRun(run_id=f"r{number}", at=when, busbw_gbs=470.0 + slope * number) for number, when in enumerate(at)]
+        memory.save_bandwidth(BandwidthRecord(key=key, seen=count, runs=runs))
+    seen = json.loads(CliRunner().invoke(app, ["ledger", "--bandwidth", "--json"]).stdout)
+    assert [(line["kind"], line["runs"]) for line in seen] == [("lab p5.48xlarge x4", 12), ("lab p5.48xlarge x2", 3)]
+    assert (seen[0]["median_gbs"], seen[0]["mad_gbs"], seen[0]["drift"]) == (464.5, 3.0, -0.015)
+    assert seen[0]["floor_gbs"] == pytest.approx(0.9 * 464.5, abs=0.01)
+    assert seen[1]["floor_gbs"] is None
+    table = CliRunner().invoke(app, ["ledger", "--bandwidth"]).stdout
+    assert "-1.5%" in table
+    assert "from 10 runs on" in table
+    refused = CliRunner().invoke(app, ["ledger", "node-1", "--bandwidth"])
+    assert refused.exit_code != 0

@@ -15,6 +15,7 @@ from activities.errors import BadInput
 from activities.host_ledger import mark_gpu
 from activities.host_memory import HostMemory, RungAttempt
 from workers.cli.common import Answer, ConfigOption, JsonOption, answering, person
+from workers.cli.ledger_bandwidth import bandwidths, tell_bandwidths
 from workers.cli.ledger_view import GpuLine, GpuPast, HostLine, HostPast, Ledger, LedgerView
 from workers.settings import Settings, load_settings
 from workers.wiring import Wiring, make_memory_table
@@ -25,6 +26,9 @@ WhatArgument = Annotated[
 BanOption = Annotated[bool, typer.Option("--ban", help="Mark this GPU as known bad: no host that has it serves, or joins a job.")]
 ClearOption = Annotated[bool, typer.Option("--clear", help="Lift the ban of this GPU.")]
 WhyOption = Annotated[str, typer.Option("--why", help="Why it is banned, or not any more. It is kept with your name.")]
+BandwidthOption = Annotated[
+    bool, typer.Option("--bandwidth", help="Show what clean group runs gave, their spread, and the floors that follow.")
+]
 CreateOption = Annotated[
     bool, typer.Option("--create-table", help="Make the DynamoDB table that the settings name, with your own credentials.")
 ]
@@ -40,6 +44,7 @@ def ledger(
     ban: BanOption = False,
     clear: ClearOption = False,
     why: WhyOption = "",
+    bandwidth: BandwidthOption = False,
     create_table: CreateOption = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -48,10 +53,17 @@ def ledger(
     with answering(as_json) as answer:
         settings = load_settings(config)
         _refuse_nonsense(what, ban, clear, why, create_table)
+        if bandwidth and (what or ban or clear or why or create_table):
+            raise BadInput("--bandwidth goes alone")
         if create_table:
             _create_table(answer, settings)
             return
         with _memory(settings) as memory:
+            if bandwidth:
+                lines = bandwidths(memory, settings.burn_in.learned)
+                answer.document(lines)
+                tell_bandwidths(answer, lines, settings.burn_in.learned.least_runs)
+                return
             now = datetime.now(UTC)
             view = LedgerView(memory, settings.policy.strike_half_life_days, now)
             if ban or clear:
