@@ -179,10 +179,10 @@ class AutoScaling:
 
 
 def _no_end(call: AwsCall) -> Answer | None:
-    """Refuse to end an instance that is no member, or to go below the smallest size."""
+    """Refuse to end an instance that is no member, or not any more, or to go below the smallest size."""
     instance_id = call.parameters.get("InstanceId", "")
     group = next((one for one in groups() if instance_id in one.members), None)
-    if group is None:
+    if group is None or state_of(instance_id) in ("shutting-down", "terminated"):
         return error(400, "ValidationError", f"Instance Id not found - No managed instance found for instance ID {instance_id}")
     if call.parameters.get("ShouldDecrementDesiredCapacity") == "true" and group.desired - 1 < group.smallest:
         said = f"Currently, desiredSize equals minSize ({group.smallest}). Terminating instance without replacement will violate"
