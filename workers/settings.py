@@ -199,6 +199,8 @@ def _check_names(settings: Settings) -> list[str]:
         mistakes.append("intake.tls_cert, intake.tls_key: HTTPS needs both")
     if settings.watcher.reconnect_max_s < settings.watcher.reconnect_min_s:
         mistakes.append("watcher.reconnect_max_s: below watcher.reconnect_min_s")
+    if settings.access.kind == "ssm" and settings.aws.provider == "hyperpod":
+        mistakes.append('access.kind: "ssm" reaches instances of EC2, and HyperPod shows its own under other names; ssh or agent')
     return mistakes
 
 

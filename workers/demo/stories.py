@@ -49,6 +49,8 @@ class Setting:
         ):
             if word not in known:
                 raise ValueError(f"{word} is not known here; there are {', '.join(known)}")
+        if self.orchestrator == "kubernetes" and self.access == "ssm":
+            raise ValueError("on kubernetes the lab's nodes are reached by ssh or agent, not by ssm")
 
     @property
     def controlled(self) -> bool:
