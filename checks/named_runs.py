@@ -54,8 +54,10 @@ class NamedRuns:
         """Carry out one question and return the line of its answer; what is refused is an answer too."""
         try:
             return packed(self._answer(action, check, run_id, unpacked_options(options)))
-        except (NotInTable, ValueError) as error:
+        except NotInTable as error:
             return packed({"refused": str(error)})
+        except (ValueError, TypeError, KeyError) as error:  # whatever is wrong with a question, it has an answer
+            return packed({"refused": f"the question cannot be read: {error}"})
 
     def _answer(self, action: str, check: str, run_id: str, options: Mapping[str, Any]) -> dict[str, Any]:
         if options.get("format") != FORMAT:
@@ -69,7 +71,8 @@ class NamedRuns:
             return {"known": os.path.isdir(folder)}
         if action not in ("run", "start"):
             raise ValueError(f"this node knows no action called {action}; it knows run, start, poll, kill")
-        deadline_s = min(float(options["deadline_s"]), LONGEST_S)
+        asked_s = float(options["deadline_s"])
+        deadline_s = asked_s if 0 < asked_s < LONGEST_S else LONGEST_S  # no number at all is not in between
         command = command_line(check, [str(word) for word in options.get("words", [])], self._host)
         os.makedirs(self._home, mode=0o700, exist_ok=True)
         os.chdir(self._home)

@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from checks.named_runs import FORMAT, KEEP_S, folder_name, packed, packed_options, unpacked, unpacked_options
+from checks.host import Host
+from checks.named_runs import FORMAT, KEEP_S, NamedRuns, folder_name, packed, packed_options, unpacked, unpacked_options
+from checks.node_commands import NODE_COMMANDS
 
 TREE = Path(__file__).parents[2]
 
@@ -110,6 +114,23 @@ def test_what_is_refused_is_an_answer_and_nothing_is_run(node: Node, words: tupl
     assert answer is not None
     assert why in answer["refused"]
     assert not node.runs.exists() or not list(node.runs.iterdir())
+
+
+@given(st.text(), st.sampled_from([*NODE_COMMANDS, "shell", ""]), st.text(max_size=200), st.text())
+def test_every_question_has_an_answer(action: str, check: str, run_id: str, options: str) -> None:
+    answer = unpacked(NamedRuns(Host("/nowhere")).answer(action, check, run_id, options))
+    assert answer is not None
+    assert "refused" in answer
+
+
+VALUES = st.none() | st.booleans() | st.floats() | st.text(max_size=20) | st.lists(st.text(max_size=5), max_size=3)
+QUESTIONS = st.dictionaries(st.sampled_from(["words", "deadline_s", "limit", "format"]), VALUES)
+
+
+@given(st.sampled_from(["run", "start", "poll", "kill"]), QUESTIONS)
+def test_every_table_of_options_has_an_answer(action: str, options: dict[str, Any]) -> None:
+    """A command that is not in the table, so that nothing is run whatever else is right."""
+    assert unpacked(NamedRuns(Host("/nowhere")).answer(action, "shell", "r", packed_options(options))) is not None
 
 
 def test_wrong_usage_is_no_answer(node: Node) -> None:
