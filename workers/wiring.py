@@ -191,10 +191,10 @@ class Wiring:
         """Where pages go."""
         from activities.clients.webhook_notifier import WebhookNotifier
     def queue_look(self, url: str) -> QueueLook:
-        """That queue seen from outside, as `doctor` looks at it."""
+        """That queue seen from outside, as `doctor` looks at it, with the credentials of who runs it."""
         from activities.clients.permissions_boto3 import QueueLookBoto3
 
-        return QueueLookBoto3(self._settings.aws, url, credentials_of(self._settings, self._role))
+        return QueueLookBoto3(self._settings.aws, url)
 
     def permissions(self, credentials: str) -> Permissions:
         """What an entry of aws.roles may do, or the process itself where that is empty."""

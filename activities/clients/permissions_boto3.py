@@ -140,7 +140,9 @@ class PermissionsBoto3:
     def _client(self, service: str) -> Any:
         if service not in self._clients:
             settings = self._settings
-            self._clients[service] = self._session.client(  # type: ignore[call-overload]
+            # No worker role may ask IAM about itself: who runs this does.
+            session = session_of(settings) if service == "iam" else self._session
+            self._clients[service] = session.client(  # type: ignore[call-overload]
                 service, region_name=settings.region or None, endpoint_url=settings.endpoint_url or None, config=TIMEOUTS
             )
         return self._clients[service]
@@ -149,8 +151,8 @@ class PermissionsBoto3:
 class QueueLookBoto3:
     """`QueueLook` with the process's own credentials: a person's, who asks."""
 
-    def __init__(self, settings: AwsSettings, url: str, role: str = "") -> None:
-        session, self._url = session_of(settings, role), url
+    def __init__(self, settings: AwsSettings, url: str) -> None:
+        session, self._url = session_of(settings), url
         where = {"region_name": settings.region or None, "endpoint_url": settings.endpoint_url or None, "config": TIMEOUTS}
         with mapped("open the SQS client"):
             self._sqs = session.client("sqs", **where)  # type: ignore[call-overload]

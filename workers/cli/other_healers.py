@@ -74,7 +74,8 @@ def check_healers(settings: Settings, wiring: Wiring, nodes: Sequence[Node]) -> 
     try:
         found = [one for node in nodes if node.role != ROLE_HEAD for one in wiring.healers.found(node)]
     except HotspareError as error:
-        return [Line("other healers", Verdict.UNKNOWN, f"who else repairs the nodes is not known: {error}")], []
+        do = "mend access to AWS and Kubernetes; until then no node is restarted"
+        return [Line("other healers", Verdict.UNKNOWN, f"who else repairs the nodes is not known: {error}", do)], []
     if settings.slurm.flavour == "parallelcluster":
         found += [Healer(kind=CLUSTERMGTD, name="") for node in nodes if node.role != ROLE_HEAD]
     counted = Counter(one.words for one in found)
