@@ -56,7 +56,7 @@ class NamedRuns:
             return packed(self._answer(action, check, run_id, unpacked_options(options)))
         except NotInTable as error:
             return packed({"refused": str(error)})
-        except (ValueError, TypeError, KeyError) as error:  # whatever is wrong with a question, it has an answer
+        except (ValueError, TypeError, KeyError, OverflowError) as error:  # whatever is wrong with a question, it has an answer
             return packed({"refused": f"the question cannot be read: {error}"})
 
     def _answer(self, action: str, check: str, run_id: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from checks.host import Host
@@ -128,6 +128,9 @@ QUESTIONS = st.dictionaries(st.sampled_from(["words", "deadline_s", "limit", "fo
 
 
 @given(st.sampled_from(["run", "start", "poll", "kill"]), QUESTIONS)
+@example("run", {"limit": float("inf"), "deadline_s": 1.0})
+@example("run", {"deadline_s": float("nan")})
+@example("run", {"words": 5, "deadline_s": 1.0})
 def test_every_table_of_options_has_an_answer(action: str, options: dict[str, Any]) -> None:
     """A command that is not in the table, so that nothing is run whatever else is right."""
     assert unpacked(NamedRuns(Host("/nowhere")).answer(action, "shell", "r", packed_options(options))) is not None
