@@ -144,7 +144,7 @@ class RunCommandSettings(Section):
         15.0,
         gt=0,
         description="What a command may take beside its own time before the node counts as not answering: on its way to the "
-        "agent, and back. Hotspare default: usually 1 to 3 s",
+        "agent, and back. Hotspare default: the agent holds a connection, so some seconds are long",
     )
     poll_s: float = Field(
         0.5, gt=0, description="Between looks at a command. Hotspare default: few beside the service's limit on calls"
