@@ -28,7 +28,8 @@ from activities.ec2 import Ec2Activities, Ec2Client
 from activities.eks_repair import EksRepairHealers
 from activities.errors import CapabilityMissing
 from activities.event_queue import EventQueue
-from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
+from activities.evidence import EvidenceActivities, EvidenceCollector
+from activities.evidence_asides import EvidenceSources
 from activities.evidence_store import EvidenceStore
 from activities.giving_up import GivingUpActivities, NoReplacer, Replacer
 from activities.group_slots import GroupSlots, NodeGroupSlots
@@ -45,20 +46,20 @@ from activities.karpenter import KarpenterHealers
 from activities.karpenter_claims import KarpenterClaims
 from activities.kubernetes import KubernetesApi
 from activities.kubernetes_healers import NodeObjects
+from activities.learned_bandwidth import BandwidthActivities, LearnedFloors
 from activities.node import NodeActivities
 from activities.node_access import AccessTo, NodeAccess
-from activities.learned_bandwidth import BandwidthActivities, LearnedFloors
 from activities.notify import Notifier, NotifyActivities
 from activities.nvsentinel import NvSentinelHealers
 from activities.owned_nodes import OwnedNodes
 from activities.owner_slots import OwnerSlotActivities, SlotOwner
 from activities.owners import Owner
 from activities.parity import FleetParity, ParityActivities
+from activities.permissions import Permissions, QueueLook
 from activities.probing import ChecksArchive, PastLog, Probe
 from activities.provisioning import ProvisioningActivities
 from activities.quarantine import HeadFileMarks, LauncherMarks, QuarantineActivities, QuarantineMarks
 from activities.reconcile import ReconcileActivities
-from activities.permissions import Permissions, QueueLook
 from activities.spare_records import SpareActivities, records_of
 from activities.spare_work import CommandSpareWork, SpareWorkActivities
 from activities.stood_back import StoodBack
@@ -186,10 +187,6 @@ class Wiring:
 
         return SqsBoto3(self._settings.aws, url, credentials_of(self._settings, self._role))
 
-    @cached_property
-    def notifier(self) -> Notifier:
-        """Where pages go."""
-        from activities.clients.webhook_notifier import WebhookNotifier
     def queue_look(self, url: str) -> QueueLook:
         """That queue seen from outside, as `doctor` looks at it, with the credentials of who runs it."""
         from activities.clients.permissions_boto3 import QueueLookBoto3
@@ -202,6 +199,10 @@ class Wiring:
 
         return PermissionsBoto3(self._settings.aws, credentials)
 
+    @cached_property
+    def notifier(self) -> Notifier:
+        """Where pages go."""
+        from activities.clients.webhook_notifier import WebhookNotifier
 
         return WebhookNotifier(self._settings.notify)
 
@@ -354,8 +355,8 @@ class Wiring:
         kind = settings.burn_in.launcher
         if kind == "auto":
             kind = "kubernetes" if settings.access.kind == "agent" else "srun" if settings.job.adapter == "slurm" else "mpirun"
-        if kind == "kubernetes":
-            return self._kube_launcher
+        if kind in ("kubernetes", "mpijob"):
+            return self._kube_launcher(kind)
         host = settings.burn_in.launch_host or settings.job.head
         if kind == "srun":
             return self._srun_launcher(host)
@@ -376,17 +377,18 @@ class Wiring:
         marks = SlurmMarks(self.slurm, self._settings.slurm)
         return SrunLauncher(lambda: self._access_to_alias(host), self.slurm, marks, self._settings.burn_in)
 
-    @property
-    def _kube_launcher(self) -> BurnInLauncher:
+    def _kube_launcher(self, kind: str) -> BurnInLauncher:
         """Group runs as pods; they need no SSH to the nodes, and no head node."""
         from activities.clients.agent_access import AgentAccessTo
         from activities.clients.kube_launcher import KubeLauncher
+        from activities.clients.mpijob_launcher import MpiJobLauncher
 
         if self.kubernetes is None:
-            raise CapabilityMissing('burn_in.launcher = "kubernetes" needs Kubernetes, and kubernetes.source is "none"')
+            raise CapabilityMissing(f'burn_in.launcher = "{kind}" needs Kubernetes, and kubernetes.source is "none"')
         settings = self._settings
         access_to = AgentAccessTo(self.kubernetes, settings.access, settings.kubernetes, lambda: self._ssh_access_to)
-        return KubeLauncher(self.kubernetes, access_to, settings.access, settings.kubernetes, settings.burn_in)
+        launcher = KubeLauncher if kind == "kubernetes" else MpiJobLauncher
+        return launcher(self.kubernetes, access_to, settings.access, settings.kubernetes, settings.burn_in)
 
     @cached_property
     def _launcher_marks(self) -> LauncherMarks | None:

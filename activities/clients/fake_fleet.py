@@ -35,7 +35,8 @@ from activities.draining import DrainActivities, Drained, DrainNode
 from activities.ec2 import Ec2Activities
 from activities.eks_repair import EksClient, EksRepairHealers
 from activities.errors import PreconditionFailed
-from activities.evidence import EvidenceActivities, EvidenceCollector, EvidenceSources
+from activities.evidence import EvidenceActivities, EvidenceCollector
+from activities.evidence_asides import EvidenceSources
 from activities.giving_up import GivingUpActivities
 from activities.group_slots import GroupSlots
 from activities.healers import HealerActivities
