@@ -28,12 +28,15 @@ _NETWORK_ERROR = re.compile(
     r"|Connection (?:refused|reset|closed)|lost communication with a remote daemon|No route to host"
 )
 _LAUNCH_ERROR = re.compile(
-    r"not enough slots|command not found|No such file or directory|error while loading shared libraries|Permission denied"
-    r"|Host key verification failed|ssh: connect to host|unable to reliably start|mpirun was unable|srun: error"
-    r"|could not resolve hostname|PMIX ERROR|exited on signal|Test NCCL failure|lost communication with a remote daemon"
-    r"|Error from server|No nodes are available|waiting to start|MPI_INIT failed|The value of the MCA parameter",
+    r"not enough slots|command not found|No such file or directory|error while loading shared libraries"
+    r"|(?<!errno=)Permission denied|Host key verification failed|ssh: connect to host|unable to reliably start"
+    r"|mpirun was unable|srun: error|could not resolve hostname|PMIX ERROR|exited on signal|Test NCCL failure"
+    r"|lost communication with a remote daemon|Error from server|No nodes are available|waiting to start|MPI_INIT failed"
+    r"|The value of the MCA parameter",
     re.IGNORECASE,
 )
+_DEAD_RANK = re.compile(r"process rank \d+ with PID \d+ on node (\S+) exited on signal (?!15\b)\d+")
+"""What mpirun says of a rank that ended first. Signal 15 is mpirun's own, for every rank that is left."""
 _PEER = re.compile(r"(?:\bpeer|recv from|send to|[Cc]onnect to) ([\w.:-]{1,80}?)(?:<\d+>|[\s,])")
 _HCA = re.compile(r"\bhca (\S+)")
 _HOST = re.compile(r"connect to host (\S+?)(?:\.)?(?: port|:|\s)")
@@ -82,17 +85,24 @@ def judge_not_finished(output: NcclOutput, exit_status: Optional[int]) -> Judgem
     launch = first_line(_LAUNCH_ERROR, output.lines)
     if launch and not killed:
         advice = "mend the launch command or the host that it names, then run again"
-        return unknown(causes.COULD_NOT_RUN, launch, advice, line=launch)
+        return unknown(causes.COULD_NOT_RUN, launch, advice, _dead_ranks(output), launch)
     ended = "was ended" if killed else "stops"
     reached = f"after the row of {output.largest.size_bytes} bytes" if output.largest else "before the first row"
+    dead = first_line(_DEAD_RANK, output.lines)
     return Judgement(
         Verdict.CRITICAL,
         causes.HANG,
         output.largest.busbw_gbs if output.largest else None,
+        culprits=_dead_ranks(output),
         next="find the bad node by smaller groups",
-        evidence=f"the output {ended} {reached}, without its footer",
-        line=last_line(output.lines),
+        evidence=f"the output {ended} {reached}, without its footer" + (f": {dead}" if dead else ""),
+        line=dead or last_line(output.lines),
     )
+
+
+def _dead_ranks(output: NcclOutput) -> tuple[str, ...]:
+    """Name the hosts of ranks that ended by a signal of their own."""
+    return tuple(dict.fromkeys(f"host {host}" for line in output.lines for host in _DEAD_RANK.findall(line[:2000])))
 
 
 def _log_hosts(line: str) -> tuple[str, ...]:

@@ -209,6 +209,9 @@ def test_json_that_lists_one_gpu_of_each_process_counts_them_all() -> None:
     assert judge(json.dumps(document), "p5.48xlarge", 2, 0).verdict is OK
 
 
+NOTICED = "mpirun noticed that process rank 3 with PID 0 on node node-2 exited on signal"
+
+
 def hung(error: str) -> str:
     return third(row()).split("# Out of bounds")[0] + error + "\n"
 
@@ -232,8 +235,9 @@ def hung(error: str) -> str:
             "node-2:5:6 [1] socket.cc:483 NCCL WARN socketStartConnect: Connect to 192.0.2.9<4711> failed : Connection refused",
             CRITICAL, "network_error", ("peer 192.0.2.9", "host node-2"),
         ),
-        ("mpirun noticed that process rank 3 with PID 0 on node node-2 exited on signal 11.", UNKNOWN, "could_not_run", ()),
-        ("mpirun noticed that process rank 3 with PID 0 on node node-2 exited on signal 9 (Killed).", CRITICAL, "hang", ()),
+        (f"{NOTICED} 11.", UNKNOWN, "could_not_run", ("host node-2",)),
+        (f"{NOTICED} 9 (Killed).", CRITICAL, "hang", ("host node-2",)),
+        (f"{NOTICED} 15 (Terminated).", CRITICAL, "hang", ()),
         ("slurmstepd: error: *** STEP 7.0 ON node-1 CANCELLED DUE TO TIME LIMIT ***", CRITICAL, "hang", ()),
         ("node-1: Test timeout (30s) common.cu:300", CRITICAL, "tool_timeout", ()),
     ],
@@ -254,6 +258,13 @@ def test_sockets_on_a_type_without_a_floor_are_still_the_wrong_transport() -> No
     judgement = judge(text, "p6-b200.48xlarge", 2, 0)
     assert (judgement.verdict, judgement.cause) == (CRITICAL, "wrong_transport")
     assert "none is to be replaced" in judgement.next
+
+
+def test_a_warning_of_open_mpi_that_it_overcame_is_not_taken_for_what_kept_the_run_from_starting() -> None:
+    warning = "[head:12223] plm:rsh: Warning: setpgid(12436,12436) failed in parent with errno=Permission denied(13)\n"
+    judgement = judge(warning + "ssh: connect to host node-3 port 22: No route to host\n", "p5.48xlarge", 2, 255)
+    assert (judgement.cause, judgement.culprits) == ("could_not_run", ("host node-3",))
+    assert "No route to host" in judgement.line
 
 
 def test_launch_errors_of_several_hosts_name_them_all() -> None:

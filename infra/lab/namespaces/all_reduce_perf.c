@@ -118,6 +118,7 @@ static void print_header(const struct options *want) {
                "#                                                              out-of-place                       in-place          \n"
                "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong\n"
                "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)       \n");
+        fflush(stdout);
     }
     free(all);
 }
