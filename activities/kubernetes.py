@@ -34,6 +34,7 @@ JOB = Kind("batch/v1", "jobs", "Job")
 DISRUPTION_BUDGET = Kind("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
 JOB_SET = Kind("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet")
 PYTORCH_JOB = Kind("kubeflow.org/v1", "pytorchjobs", "PyTorchJob")
+MPI_JOB = Kind("kubeflow.org/v1", "mpijobs", "MPIJob")
 TRAIN_JOB = Kind("trainer.kubeflow.org/v1alpha1", "trainjobs", "TrainJob")
 KUEUE_WORKLOAD = Kind("kueue.x-k8s.io/v1beta2", "workloads", "Workload")
 

@@ -11,6 +11,7 @@ from typing import Any
 from activities.clients.agent_access import AgentAccessTo
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.kube_launcher import KubeLauncher
+from activities.clients.mpijob_launcher import MpiJobLauncher
 from activities.draining import DrainNode
 from activities.errors import NodeUnreachable
 from activities.inventory import Node
@@ -255,6 +256,13 @@ def run_on_a_group(desk: Desk) -> None:
     assert desk.admin.list(SECRET) == []
 
 
+def run_on_a_group_as_an_mpi_job(desk: Desk) -> None:
+    launcher = MpiJobLauncher(desk.api, desk.access_to, ACCESS, SETTINGS, BurnInSettings())
+    launcher.start("burn-in/1", [desk.jobs.n1, desk.jobs.n2], 60.0)
+    assert launcher.poll("burn-in/1").known
+    launcher.kill("burn-in/1")
+
+
 KINDS = {"Job": JOB, "JobSet": JOB_SET, "PyTorchJob": PYTORCH_JOB, "TrainJob": TRAIN_JOB}
 
 CASES: dict[str, Callable[[Desk], None]] = {
@@ -279,6 +287,7 @@ CASES: dict[str, Callable[[Desk], None]] = {
             run_detached_on_a_node,
             put_a_file_on_a_node,
             run_on_a_group,
+            run_on_a_group_as_an_mpi_job,
         )
     },
     **{f"find_a_held_{name}": find_held(kind) for name, kind in KINDS.items()},

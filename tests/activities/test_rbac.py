@@ -50,6 +50,9 @@ NEEDED_BY: dict[str, dict[Grant, str]] = {
         Grant("configmaps", "create", HOME): "put_a_file_on_a_node",
         Grant("secrets", "create", HOME): "run_on_a_group",
         Grant("secrets", "delete", HOME): "run_on_a_group",
+        Grant("mpijobs.kubeflow.org", "create", HOME): "run_on_a_group_as_an_mpi_job",
+        Grant("mpijobs.kubeflow.org", "get", HOME): "run_on_a_group_as_an_mpi_job",
+        Grant("mpijobs.kubeflow.org", "patch", HOME): "run_on_a_group_as_an_mpi_job",
     },
 }
 """Subject -> what it is granted itself -> the operation that cannot do without. Workers have what observers have besides."""

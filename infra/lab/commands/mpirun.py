@@ -17,6 +17,10 @@ RSH_ARGS = "OMPI_MCA_plm_rsh_args"
 """Variable by which Open MPI is told how to call ssh."""
 
 
+RSH_AGENT = "OMPI_MCA_plm_rsh_agent"
+"""Variable by which it is told what to call in place of ssh: in an MPIJob a script around kubectl exec."""
+
+
 def read(words: list[str]) -> tuple[int, str, list[str]]:
     """Split the words into ranks, hosts and the program with its arguments."""
     ranks, hosts, number = 0, "", 0
@@ -58,7 +62,9 @@ def main() -> int:
         named.append([name, int(slots or 1)])
     given = dict(word.partition("=")[::2] for word in sys.argv[1:] if "=" in word)
     run_id = given.get(RUN_VARIABLE, "")
-    return desk_client.ask("mpirun", ranks=ranks, hosts=named, program=program, door=door(), run_id=run_id)
+    by_pods = os.environ.get(RSH_AGENT, "").endswith("/kubexec.sh")
+    operation = "mpirun-in-pods" if by_pods else "mpirun"
+    return desk_client.ask(operation, ranks=ranks, hosts=named, program=program, door=door(), run_id=run_id)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from infra.lab.desk import Reply
 from infra.lab.kube.api import KubeApi
 from infra.lab.kube.components import free_ports
 from infra.lab.kube.control_plane import NODE_GRACE_S, ControlPlane
@@ -83,6 +84,7 @@ class KubernetesCluster:
             api, self._nodes, (str(address.hostname), int(address.port or 443)), plane.ca_file, self._folder / "image"
         )
         self._kubelet.start()
+        self._lab.offer("mpirun-in-pods", self._mpirun_in_pods)
         await self._start_controllers()
         await self._admit_hotspare()
         if options.kwok_nodes:
@@ -126,6 +128,19 @@ class KubernetesCluster:
             if part is not None:
                 await part.close()
         await self.plane.stop()
+
+    async def _mpirun_in_pods(self, asker: str, fields: dict[str, Any], reply: Reply) -> int:
+        """Carry out a call of mpirun whose hosts are pods: it reaches those that run."""
+        assert self._kubelet is not None
+        nodes = {run.name: run.node.name for run in self._kubelet.runs.values() if run.running}
+        for pod, _ in fields["hosts"]:
+            if pod not in nodes:
+                await reply.err(
+                    f'Error from server (NotFound): pods "{pod}" not found\nORTE was unable to reliably start daemons\n'
+                )
+                return 1
+        hosts = [(nodes[pod], slots) for pod, slots in fields["hosts"]]
+        return await self._lab.group_test.run(asker, {**fields, "hosts": hosts, "door": {}}, reply)
 
     def settings(self) -> Tables:
         """Tables of `hotspare.toml` that differ from those of the command launcher; the times are the lab's.

@@ -16,6 +16,9 @@ from infra.lab.node import LabNode
 POD_UID = "LAB_POD_UID"
 """Every process of a pod has it in its environment, so that those are found too that left their process group."""
 
+_OF_IMAGES = {"kubectl-delivery": ["true"]}
+"""What images start by themselves. This one brings kubectl to the launcher of an MPIJob; here its mpirun asks the lab instead."""
+
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
 _TOKEN_S = 3600
 
@@ -68,8 +71,9 @@ def expand(text: str, known: Mapping[str, str]) -> str:
 
 def command_of(container: Object, environment: Mapping[str, str], mounts: Mounts) -> list[str]:
     """Return the argument list. The image is not there, so a container without a command has nothing to run: CannotStart."""
-    words = [*(container.get("command") or []), *(container.get("args") or [])]
-    if not container.get("command"):
+    own = next((words for image, words in _OF_IMAGES.items() if image in str(container.get("image") or "")), [])
+    words = [*(container.get("command") or own), *(container.get("args") or [])]
+    if not container.get("command") and not own:
         raise CannotStart(f"container {container['name']} has no command, and lab nodes pull no images")
     return [mounts.put_into(expand(str(word), environment)) for word in words]
 
