@@ -22,6 +22,9 @@ NO_EXECUTION, NO_COMMAND = 126, 127  # POSIX, Shell Command Language, "Exit Stat
 LOG = re.compile(rb"^.{0,80}?[\w.-]+:\d+:\d+ \[[^\]]*\] .{0,80}?NCCL (INFO|WARN|TRACE|VERSION) ?(.*)$|^(NCCL version .*)$")
 """A line of NCCL's log, with the prefix that a launcher may give: host, process and thread, device, level, text."""
 
+ROW = re.compile(rb"\d\s+\d+\s+[a-z]\w+\s+[a-z]\w+\s+-?\d")
+"""Begin of a row of the table, which the log may interrupt: such a line is not the log's alone."""
+
 BY_HOST = re.compile(rb"Using network|[Pp]rovider is|NET plugin|No plugin found|Could not find|No eligible providers|via NET/")
 """Lines that may differ from host to host, and have to be known of each: what it reaches the network with."""
 
@@ -40,7 +43,7 @@ class Log:
     def keeps(self, line: bytes) -> bool:
         """Say whether a line is to be printed; one that is not of the log always is."""
         match = LOG.match(line.rstrip())
-        if not match:
+        if not match or ROW.search(line):
             return True
         text = match.group(2) or match.group(3) or b""
         key = (match.group(1) or b"") + NUMBERS.sub(b"#", text)

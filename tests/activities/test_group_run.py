@@ -116,6 +116,16 @@ exit 3
     assert lines[-1] == "# 9 more lines of NCCL's log are left out"
 
 
+def test_a_row_that_the_log_interrupts_is_kept() -> None:
+    row = "  1073741824     268435456     float     sum      -1"
+    script = (
+        f'for r in 1 2 3 4; do echo "{row}n1:10$r:200 [$r] NCCL INFO Channel $r"; done; echo "   4607.6  233.04  436.95      0"'
+    )
+    said = run({"alike": 1}, "sh", "-c", script).stdout
+    assert said.count("268435456") == 4
+    assert "436.95" in said
+
+
 def test_the_log_has_a_limit_whatever_it_says() -> None:
     script = 'for w in a b c d e f; do echo "n1:1:2 [0] NCCL INFO $w"; done; echo table'
     assert run({"log_lines": 2}, "sh", "-c", script).stdout.splitlines()[:3] == [
