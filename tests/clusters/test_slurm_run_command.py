@@ -1,4 +1,4 @@
-"""The story of XID 79 on a real Slurm whose nodes are reached by Run Command: people log in to the head node alone, and so do we."""
+"""XID 79 on a real Slurm whose nodes are reached by Run Command: people log in to the head node alone, and so do we."""
 
 from __future__ import annotations
 
