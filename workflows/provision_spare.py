@@ -29,7 +29,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import options
     from workflows.decide import DecideActivities, bearings, decided
     from workflows.decisions.provisioning import LaunchPlan, Order, ProvisionFacts
-    from workflows.failures import cause_of, kind_of
+    from workflows.failures import cause_of, kind_of, stop_if_cancelled
     from workflows.messages import Provisioned, StartProvision
     from workflows.operator_view import Line, OperatorView
     from workflows.owner_replaces import OwnerReplaces
@@ -47,6 +47,7 @@ class ProvisionSpare:
         self._view = OperatorView()
         self._cluster = start.cluster
         self._launched = ""
+        self._pooled = False
 
     @workflow.run
     async def run(self, start: StartProvision) -> Provisioned:
@@ -78,14 +79,17 @@ class ProvisionSpare:
             return await self._by_its_owner(bad, plan)
         if bad is not None and plan.order is Order.TERMINATE_THEN_LAUNCH:
             await self._terminate(bad.node)
+        stop_if_cancelled()
         if not await self._launch(instance_type, bad, plan):
             return await self._end("no capacity", ["EC2 had no capacity for it; start it again, or launch one by hand"])
+        stop_if_cancelled()
         spare = await self._listed_up(plan)
         await self._booted(spare, plan)
         result = await self._test(spare, bad, plan)
         if result.verdict is not Verdict.OK:
             return await self._did_not_pass(spare, result)
         await self._into_pool(spare, result)
+        stop_if_cancelled()
         if bad is not None and plan.order is Order.LAUNCH_THEN_TERMINATE:
             await self._terminate(bad.node)
         self._view.attributes(Node=spare.name, Phase="closed", Outcome="in the pool")
@@ -269,6 +273,7 @@ class ProvisionSpare:
             **options.LOOK_UP,
         )
         await self._tag(spare, {names.TAG_ROLE: names.ROLE_SPARE}, "into the pool")
+        self._pooled = True
         self._view.tell("in the pool", spare.name)
 
     async def _tag(self, spare: Node, tags: dict[str, str], why: str, expect: dict[str, str] | None = None) -> None:
@@ -284,7 +289,8 @@ class ProvisionSpare:
         return Provisioned(outcome=outcome, spare=self._launched, because=because)
 
     async def _page(self, outcome: str, because: list[str]) -> None:
-        left = [f"{self._launched} runs, in no pool: test it, or terminate it"] if self._launched else []
+        state = "is in the pool" if self._pooled else "runs, in no pool: test it, or terminate it"
+        left = [f"{self._launched} {state}"] if self._launched else []
         look = f"aws ec2 describe-instances --instance-ids {self._launched}" if self._launched else "hotspare spares plan"
         page = Page(
             key=f"{self._tokens.run}/{outcome}",

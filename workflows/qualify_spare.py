@@ -15,6 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.incidents import IncidentActivities, OpenIncident
     from activities.inventory import InventoryActivities, Node, ResolveNode
     from activities.node import DeepTest, DeepTestResult, NodeActivities, Report
+    from activities.notify import NotifyActivities, Page
     from activities.spare_records import NoteSpareTest, SpareActivities
     from checks.model import Verdict
     from workflows import options
@@ -55,20 +56,35 @@ class QualifySpare:
         spare = await self._identify(cluster)
         self._view.attributes(Cluster=cluster, Node=spare.name, Phase="testing")
         try:
-            lent = await self._talk.ask(self._ask(spare))
+            lent = await self._borrow(spare)
             if not lent.granted:
                 return self._left_alone(spare, lent.reason)
             if known.spares_work and (why := await still_at_work(spare, self._view)):
                 return self._left_alone(spare, why)
             result = await self._test(spare)
-            await self._note(spare, result)
-            if result.verdict is Verdict.CRITICAL:
-                await self._report(cluster, spare, result)
+            untold = await self._note(spare, result)
+            if result.verdict is Verdict.CRITICAL and (why := await self._report(cluster, spare, result)):
+                await self._page(spare, result, [why, *untold])
         finally:
-            await self._talk.withdraw_all()
-            await self._talk.give_back(AskKind.PARTNER)
+            await self._give_back()
         self._view.attributes(Phase="closed", Outcome=result.verdict.value)
         return Qualification(spare=spare.name, verdict=result.verdict, because=result.because[:KEPT_REASONS])
+
+    async def _borrow(self, spare: Node) -> Answer:
+        ask = self._ask(spare)
+        try:
+            return await self._talk.ask(ask)
+        except ActivityError as error:
+            why = f"Cluster could not be asked: {cause_of(error)}"
+            return Answer(request_id=ask.request_id, kind=ask.kind, granted=False, reason=why)
+
+    async def _give_back(self) -> None:
+        """What cannot be given back is found by Cluster, which asks the holders of its grants: the test's result stands."""
+        try:
+            await self._talk.withdraw_all()
+            await self._talk.give_back(AskKind.PARTNER)
+        except ActivityError as error:
+            self._view.tell("not given back", cause_of(error))
 
     async def _identify(self, cluster: str) -> Node:
         node = await workflow.execute_activity_method(
@@ -115,16 +131,23 @@ class QualifySpare:
         self._view.tell("tested", f"{result.verdict.value}: {'; '.join(result.because)}")
         return result
 
-    async def _note(self, spare: Node, result: DeepTestResult) -> None:
+    async def _note(self, spare: Node, result: DeepTestResult) -> list[str]:
+        """Remember how the test ended; returns why it could not be, nothing when it was. Without a note it is tested again."""
         test = SpareTest(at=workflow.now(), verdict=result.verdict, because=result.because[:KEPT_REASONS], boot_id=result.boot_id)
-        await workflow.execute_activity_method(
-            SpareActivities.note_spare_test,
-            NoteSpareTest(instance_id=spare.instance_id, test=test),
-            summary=f"remember: {spare.name} {result.verdict.value}",
-            **options.LOOK_UP,
-        )
+        try:
+            await workflow.execute_activity_method(
+                SpareActivities.note_spare_test,
+                NoteSpareTest(instance_id=spare.instance_id, test=test),
+                summary=f"remember: {spare.name} {result.verdict.value}",
+                **options.LOOK_UP,
+            )
+        except ActivityError as error:
+            self._view.tell("not remembered", cause_of(error))
+            return [f"its test could not be remembered: {cause_of(error)}"]
+        return []
 
-    async def _report(self, cluster: str, spare: Node, result: DeepTestResult) -> None:
+    async def _report(self, cluster: str, spare: Node, result: DeepTestResult) -> str:
+        """Open an incident of the spare's own; returns why that could not be, empty when it was."""
         report = Report(
             source=workflow.info().workflow_id,
             key=self._tokens.next(),
@@ -132,12 +155,33 @@ class QualifySpare:
             burn_in_failed=result.cause not in NOT_ITS_FAULT,
             seen_at=workflow.now(),
         )
-        await workflow.execute_activity_method(
-            IncidentActivities.open_incident,
-            OpenIncident(cluster=cluster, instance_id=spare.instance_id, report=report),
-            summary=f"incident for {spare.name}, which failed its test",
-            **options.MESSENGER,
+        try:
+            await workflow.execute_activity_method(
+                IncidentActivities.open_incident,
+                OpenIncident(cluster=cluster, instance_id=spare.instance_id, report=report),
+                summary=f"incident for {spare.name}, which failed its test",
+                **options.MESSENGER,
+            )
+        except ActivityError as error:
+            return f"no incident could be opened for it: {cause_of(error)}"
+        return ""
+
+    async def _page(self, spare: Node, result: DeepTestResult, why: list[str]) -> None:
+        """Tell people of a spare that failed, where its own incident cannot."""
+        page = Page(
+            key=f"{self._tokens.run}/failed",
+            incident=workflow.info().workflow_id,
+            node=spare.name,
+            title=f"{spare.name} failed its test in the pool",
+            why=["; ".join(result.because)[:300], *why],
+            next_commands=[f"hotspare diagnose {spare.name}"],
         )
+        try:
+            await workflow.execute_activity_method(
+                NotifyActivities.page, page, summary=f"page: {spare.name} failed its test", **options.PAGE
+            )
+        except ActivityError as error:
+            self._view.tell("page failed", cause_of(error))
 
     @workflow.signal(description="Cluster answers an ask")
     def cluster_answer(self, answer: Answer) -> None:

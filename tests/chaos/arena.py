@@ -27,6 +27,7 @@ from activities.clients.fake_fleet import FakeClock, FakeFleet, activities_of
 from activities.clients.temporal_gateway import TemporalGateway
 from activities.clock import beat
 from activities.incidents import StartIncident
+from activities.message import Message
 from activities.node import Report
 from tests.chaos.gateway import PointedGateway
 from tests.chaos.points import WAITS_FOR_OTHERS, ChaosPoints, Disturbance, Kind, is_lost_letter, stands_still
@@ -141,6 +142,16 @@ class Arena:
         start = StartIncident(node=alias, cluster=self.fleet.cluster, report=Report(source="watcher", **report))
         joined = await TemporalGateway(self.client).report_fault(start, node.instance_id)
         self._reported.append(joined.workflow_id)
+
+    async def begin(self, workflow: str, workflow_id: str, start: Message) -> None:
+        """Start a workflow as a person does."""
+        await self.client.start_workflow(workflow, start, id=workflow_id, task_queue=names.QUEUE_WORKFLOWS)
+        self._reported.append(workflow_id)
+
+    @property
+    def begun(self) -> str:
+        """The workflow that the story began with."""
+        return self._reported[0]
 
     async def overview(self) -> Overview:
         """Return the books of Cluster."""
@@ -376,6 +387,6 @@ def label_of(fleet: FakeFleet, workflow_id: str) -> str:
     """The name of a workflow in a table: its kind and its node."""
     kind, _, rest = workflow_id.partition("/")
     key = rest.removeprefix(f"{fleet.cluster}/")
-    if kind in ("incident", "replace"):
+    if kind in ("incident", "replace", "qualify"):
         return f"{kind} {name_of(fleet, key)}"
     return kind if kind in ("cluster", "burn-in") else f"{kind} {key}"

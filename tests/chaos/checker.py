@@ -36,13 +36,29 @@ class Ending:
     broken: list[str] = field(default_factory=list)
 
 
+async def world(arena: Arena, views: Views, waiting: list[str]) -> list[str]:
+    """What is broken in a world in which no job had to be healed."""
+    return [
+        *_no_dead_workflow(arena, views),
+        *_cancelled(arena, views),
+        *_once(arena),
+        *_no_orphans(arena, waiting),
+        *await _books(arena, waiting),
+    ]
+
+
+def waiting_for_people(views: Views, reports: Mapping[str, IncidentReport]) -> list[str]:
+    """The incidents that wait for a word."""
+    return [key for key in views if names.is_incident(key) and key not in reports and _runs(views, key)]
+
+
 async def check(arena: Arena, story: ChaosStory) -> Ending:
     """Judge the world."""
     if is_lost_letter(arena.points.disturbance):
         await arena.audited()
     reports = await arena.reports()
     views = await arena.views()
-    waiting = [key for key in views if names.is_incident(key) and key not in reports and _runs(views, key)]
+    waiting = waiting_for_people(views, reports)
     broken = [
         *_no_dead_workflow(arena, views),
         *_ends(arena, story, reports, waiting),
@@ -138,13 +154,14 @@ def _told(arena: Arena, incident: str = "") -> list[Page]:
 def _once(arena: Arena) -> list[str]:
     """Each effect happened once."""
     fleet, found = arena.fleet, []
+    instances = {entry.name: entry.instance_id for entry in fleet.entries}
     for name, machine in fleet.machines.items():
         for point in ("reboot", "stop", "start_instance"):
             if (times := fleet.count(point, name)) > 1:
                 found.append(f"{point} of {name}: {times} times")
         if fleet.count("stop", name) != fleet.count("start_instance", name):
             found.append(f"{name} was stopped and not started")
-        known = fleet.memory.recall(fleet.node(name).instance_id).attempts
+        known = fleet.memory.recall(instances[name]).attempts
         if fleet.count("reboot", name) + fleet.count("stop", name) > len(known):
             found.append(f"{name} was restarted more often than host memory knows: {len(known)}")
         if machine.boot > 1 + fleet.count("reboot", name) + fleet.count("start_instance", name) + fleet.count("run.reboot", name):
@@ -190,7 +207,7 @@ def _supplied(arena: Arena) -> list[str]:
 
 
 def _tags(arena: Arena, name: str) -> dict[str, str]:
-    return arena.fleet.ec2.tags[arena.fleet.node(name).instance_id]
+    return arena.fleet.ec2.tags[next(entry.instance_id for entry in arena.fleet.entries if entry.name == name)]
 
 
 def _no_orphans(arena: Arena, waiting: list[str]) -> list[str]:
@@ -210,7 +227,7 @@ def _no_orphans(arena: Arena, waiting: list[str]) -> list[str]:
             found.append(f"{entry.name} is quarantined, and nobody has it")
         if (lease := tags.get(names.TAG_LEASE)) and not _cannot_be_removed(arena, entry.name):
             found.append(f"{entry.name} is still leased to {lease}")
-        role = tags[names.TAG_ROLE]
+        role = tags.get(names.TAG_ROLE, entry.role)
         if role == names.ROLE_SPARE and entry.name in fleet.job.nodes and fleet.job.state is JobState.RUNNING:
             found.append(f"{entry.name} is in the pool, and the job runs on it")
         if entry.role == names.ROLE_SPARE and role == names.ROLE_WORKER and not _has_place(arena, entry.name):

@@ -22,6 +22,7 @@ from typing import TextIO
 from temporalio.testing import TimeSkipper
 
 from tests.chaos.arena import Arena, Limbo, arena, ground
+from tests.chaos.begun import begin, check_begun
 from tests.chaos.checker import Ending, check
 from tests.chaos.points import LOOK_KINDS, Disturbance, Kind, StepKey, is_look
 from tests.chaos.rows import rows_of
@@ -98,6 +99,10 @@ async def play(one: Arena, story: ChaosStory) -> Ending:
     """Break the node of a story, let the story play, and judge the world afterwards."""
     for name, fault in story.hidden:
         one.fleet.inject(name, fault)
+    if story.begins:
+        await begin(one, story)
+        await one.play()
+        return await check_begun(one, story)
     one.fleet.inject(story.node, story.fault)
     await one.report(story.node, xid=story.xid)
     await one.play()

@@ -81,7 +81,7 @@ class KilledWorker(BaseException):
 
 LOOKS = frozenset(
     {"describe", "describe_cluster", "status", "boot_id", "poll", "put", "group.poll", "job.find", "job.status", "inventory"}
-    | {"console", "memory.recall", "memory.gpus", "memory.freezes", "gateway.survey"}
+    | {"console", "memory.recall", "memory.gpus", "memory.freezes", "memory.bandwidths", "gateway.survey"}
 )
 """Points that change nothing. Of one activity's repeated looks at the same thing the first stands for all."""
 

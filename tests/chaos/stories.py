@@ -1,13 +1,15 @@
-"""The stories on FakeFleet: the three of the demonstration, and three of a job that its controller restarts.
+"""The stories on FakeFleet: three of the demonstration, three of a job that its controller restarts, four of spares and burn-ins.
 
 Repaired in place, spare swapped in, burn-in finds a slow node; with a controller the spare is proven before it is brought in,
-or the node is before it serves again, and one controller does not manage.
+or the node is before it serves again, and one controller does not manage; a spare fails its test, one is launched, one takes a
+retired node's slot, and a person asks for a burn-in.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from activities import names
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import Cure, FakeFault
 from activities.jobs.protocol import RestartedBy
@@ -17,7 +19,8 @@ from activities.jobs.protocol import RestartedBy
 class ChaosStory:
     """One fault and what is hidden before it. `bad` are the nodes that are ill for good; the rest are well at the end.
 
-    `reboots` are those of the undisturbed story. `controller`: who restarts the job is one, and whether it manages.
+    `reboots` are those of the undisturbed story. `controller`: who restarts the job is one, and whether it manages. `begins` is
+    the workflow that a person or a sweep starts; without it a fault begins the story.
     """
 
     key: str
@@ -31,6 +34,7 @@ class ChaosStory:
     reboots: int = 0
     controller: bool | None = None
     resume_first: bool = True
+    begins: str = ""
 
     @property
     def fault(self) -> FakeFault:
@@ -74,5 +78,38 @@ STORIES = (
     ),
     ChaosStory(
         "taken-over", "taken over from a job's controller", "node-3", 64, Cure.NEVER, spares=2, bad=("node-3",), controller=False
+    ),
+    ChaosStory(
+        "spare-fails",
+        "a spare fails its test in the pool",
+        "spare-1",
+        0,
+        Cure.NEVER,
+        spares=2,
+        bad=("spare-1",),
+        hidden=(("spare-1", FakeFault(slow=0.3, slow_kind="intra", cure=Cure.NEVER)),),
+        begins=names.WORKFLOW_QUALIFY_SPARE,
+    ),
+    ChaosStory("launched", "a spare is launched", "", 0, Cure.NEVER, spares=0, begins=names.WORKFLOW_PROVISION_SPARE),
+    ChaosStory(
+        "renewed",
+        "a launched spare takes a retired node's slot",
+        "node-3",
+        0,
+        Cure.NEVER,
+        spares=0,
+        bad=("node-3",),
+        begins=names.WORKFLOW_PROVISION_SPARE,
+    ),
+    ChaosStory(
+        "by-hand",
+        "a burn-in by hand finds a slow node",
+        "node-4",
+        0,
+        Cure.NEVER,
+        spares=0,
+        bad=("node-4",),
+        hidden=(("node-4", FakeFault(slow=0.5, slow_kind="inter", cure=Cure.NEVER)),),
+        begins=names.WORKFLOW_BURN_IN,
     ),
 )

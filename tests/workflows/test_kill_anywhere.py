@@ -1,4 +1,4 @@
-"""One failure of each kind in each story of the demonstration, and some where a controller restarts the job.
+"""One failure of each kind in each story of the demonstration; some where a controller restarts the job, or of spares.
 
 Judged by the checker of the whole matrix (`make chaos`).
 """
@@ -63,6 +63,24 @@ OF_A_CONTROLLER = (
     Case("paired", DRAIN, Kind.KILLED_BEFORE),
     Case("taken-over", TAKE_OVER, Kind.ANSWER_LOST),
 )
+
+
+LAUNCH = StepKey("spare by-hand", "launch_spare", 1, "launch", "", 1)
+TERMINATE = StepKey("spare by-hand", "terminate_node", 1, "terminate", "node-3", 1)
+SPARE_NOTED = StepKey("qualify spare-1", "note_spare_test", 1, "memory.save", "spare-1", 1)
+THIRD_RUN = StepKey("burn-in", "group_test", 3, "group.start", "", 1)
+
+OF_SPARES = (
+    Case("renewed", LAUNCH, Kind.KILLED_AFTER),
+    Case("renewed", LAUNCH, Kind.CANCELLED),
+    Case("renewed", TERMINATE, Kind.ANSWER_LOST),
+    Case("spare-fails", SPARE_NOTED, Kind.FAILS_FOR_GOOD),
+    Case("by-hand", THIRD_RUN, Kind.KILLED_BEFORE),
+)
+
+
+async def test_what_is_done_about_spares_and_a_burn_in_by_hand_end_well_or_with_a_person_too() -> None:
+    await none_broken(OF_SPARES)
 
 
 async def test_a_job_of_a_controller_ends_well_or_with_a_person_too() -> None:

@@ -80,7 +80,7 @@ class RailRuns:
 
     def next_each(self, groups: Sequence[list[str]], room: int) -> list[RailRun]:
         """The next rail of each group, where each may have another: rail by rail, the groups side by side."""
-        wanted = []
+        wanted: list[RailRun] = []
         for group in groups:
             rail = next((rail for rail in range(self._rails) if frozenset(group) not in self._tried[rail]), None)
             if rail is not None and len(wanted) < room:
