@@ -49,8 +49,8 @@ class SrunLauncher:
     def start(self, run_id: str, nodes: list[Node], deadline_s: float) -> None:
         names = self._slurm.names()
         called = [names.slurm_name(node.name) for node in nodes]
-        drained = self._drained(nodes)
         job = job_name(run_id)
+        drained = self._drained(nodes, broken_off=job in self._slurm.reservations())
         more = {
             "SLURM_JOB_NAME": job,
             "SLURM_TIMELIMIT": str(_minutes(deadline_s)),
@@ -85,9 +85,14 @@ class SrunLauncher:
         finally:
             self._end(job_name(run_id))
 
-    def _drained(self, nodes: list[Node]) -> list[tuple[Node, Mark]]:
-        """Return the nodes that we keep new work off, with their marks. Raises NotOurs for what somebody else has drained."""
-        found = [(node, mark) for node in nodes if (mark := self._marks.read(node) or _lost_mark(node)) is not None]
+    def _drained(self, nodes: list[Node], *, broken_off: bool) -> list[tuple[Node, Mark]]:
+        """Return the nodes that we keep new work off, with their marks. Raises NotOurs for what somebody else has drained.
+
+        Only a try that was `broken_off`, as its reservation shows, has left nodes without the mark that they had. What is known of
+        a node's quarantine otherwise may be older than its lifting.
+        """
+        lost = _lost_mark if broken_off else _no_mark
+        found = [(node, mark) for node in nodes if (mark := self._marks.read(node) or lost(node)) is not None]
         if found and self._marks.drain_replaces:
             raise CapabilityMissing(
                 f"{', '.join(node.name for node, _ in found)}: on ParallelCluster a quarantined node is in FAIL, where Slurm "
@@ -146,6 +151,10 @@ def job_name(run_id: str) -> str:
 
 def _minutes(seconds: float) -> int:
     return max(1, math.ceil(seconds / 60))
+
+
+def _no_mark(node: Node) -> Mark | None:
+    return None
 
 
 def _lost_mark(node: Node) -> Mark | None:
