@@ -102,6 +102,12 @@ def cleared(
         for name, why in leftovers.end(run, over).items():
             hindered.setdefault(name, []).append(f"what run {run} has left on {name} could not be ended: {why}")
         if over:
-            activity.logger.info("ended what run %s had left on %s", run, ", ".join(node.name for node in over))
             uses |= look(over)
+        for name in (node.name for node in over):
+            still = [one.pid for one in uses[name].left if one.run == run]
+            if still and name not in hindered:
+                why = f"pid {', '.join(map(str, still))} of run {run} is still on {name}: another login's, which ours cannot end"
+                hindered.setdefault(name, []).append(why)
+            elif not still:
+                activity.logger.info("ended what run %s had left on %s", run, name)
     return {name: without_run(use, run_id) for name, use in uses.items()}, hindered

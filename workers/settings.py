@@ -184,6 +184,8 @@ def _check_names(settings: Settings) -> list[str]:
         mistakes += [f'job.{key}: needed for job.adapter = "command"' for key in needed if not getattr(settings.job, key)]
     if settings.job.adapter == "slurm" and not settings.job.head:
         mistakes.append('job.head: needed for job.adapter = "slurm": scontrol and squeue run there')
+    if settings.burn_in.launcher == "srun" and settings.job.adapter != "slurm":
+        mistakes.append('job.adapter: must be "slurm" for burn_in.launcher = "srun"')
     if settings.preemptible.evict and not settings.job.head:
         mistakes.append("job.head: needed for preemptible.evict: its command runs there")
     mistakes += _needs_kubernetes(settings)
@@ -208,6 +210,7 @@ def _needs_kubernetes(settings: Settings) -> list[str]:
     users = {
         'job.adapter = "kubernetes"': settings.job.adapter == "kubernetes",
         'access.kind = "agent"': settings.access.kind == "agent",
+        f'burn_in.launcher = "{settings.burn_in.launcher}"': settings.burn_in.launcher in ("kubernetes", "mpijob"),
     }
     without = settings.kubernetes.source == "none"
     mistakes = [f"kubernetes.source: needed for {user}" for user, used in users.items() if used and without]

@@ -145,7 +145,8 @@ class FakeAccess:
             return self._tool(command)
 
     def _end_run(self, run_id: str) -> CommandResult:
-        found = [pid for pid, (_, run) in self._machine.left_behind.items() if run == run_id]
+        left = {} if self._machine.ends_nothing else self._machine.left_behind
+        found = [pid for pid, (_, run) in left.items() if run == run_id]
         for pid in found:
             del self._machine.left_behind[pid]
         return _said(json.dumps({"found": found, "left": []}) + "\n")

@@ -54,7 +54,8 @@ class FakeFault:
 class FakeMachine:
     """State of one machine. Every method is called under the fleet's lock.
 
-    `left_behind` has the name and the run ("" for nobody's) of processes on its GPU 0, by process id.
+    `left_behind` has the name and the run ("" for nobody's) of processes on its GPU 0, by process id; with
+    `ends_nothing` they are another login's.
     `fabric_manager` is its version, the driver's where empty. `clock_off_s` is how far its clock is ahead. A start puts it on
     another host, with other GPUs, unless `stays_on_host`: EC2 promises neither.
     """
@@ -73,6 +74,7 @@ class FakeMachine:
     runs: dict[str, Any] = field(default_factory=dict)
     gpu_processes: int = 0
     left_behind: dict[int, tuple[str, str]] = field(default_factory=dict)
+    ends_nothing: bool = False
     never_boots: bool = False
     kernel: str = "6.8.0-1029-aws"
     driver: str = "580.95.05"

@@ -284,3 +284,13 @@ def test_a_run_that_is_ended_at_its_deadline_leaves_nothing_on_its_nodes(
     fleet.machine("node-3").left_behind = {4711: ("all_reduce_perf", "burn/1"), 4712: ("all_reduce_perf", "")}
     surroundings.run(activities.group_test, group(fleet))
     assert set(fleet.machine("node-3").left_behind) == {4712}
+
+
+def test_what_a_run_of_ours_left_under_another_login_is_named(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
+    fleet.machine("node-2").left_behind = {4711: ("all_reduce_perf", "burn/0")}
+    fleet.machine("node-2").ends_nothing = True
+    result = surroundings.run(activities.group_test, group(fleet))
+    assert result.verdict is Verdict.UNKNOWN
+    assert "pid 4711 of run burn/0 is still on node-2: another login's" in result.evidence
