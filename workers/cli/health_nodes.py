@@ -51,9 +51,9 @@ def check_node(settings: Settings, wiring: Wiring, node: Node) -> list[Line]:
     try:
         seen = wiring.node_activities.examine(Examine(node=node))
     except (HotspareError, ApplicationError) as error:
-        return [Line(part, Verdict.UNKNOWN, str(error), _by_hand(settings, node))]
+        return [Line(part, Verdict.UNKNOWN, str(error), _way_in(settings, node, str(error)))]
     if not seen.reachable:
-        return [Line(part, Verdict.UNKNOWN, seen.why_unreachable, _by_hand(settings, node))]
+        return [Line(part, Verdict.UNKNOWN, seen.why_unreachable, _way_in(settings, node, seen.why_unreachable))]
     line = Line(part, seen.verdict, _what(seen), _do(settings, node, seen))
     return [line, *_clock(settings, wiring, node)] if seen.verdict is not Verdict.UNKNOWN else [line]
 
