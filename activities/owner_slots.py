@@ -198,15 +198,17 @@ class OwnerSlotActivities:
         return False
 
     def _came_after(self, instance_id: str, request: AwaitSuccessor) -> bool:
-        """Whether an instance can be what was launched for this node: new here, running or on its way, and nobody's yet."""
+        """Whether an instance can be what was launched for this node: new here, and running or on its way.
+
+        Somebody may have leased it already: then it is the one all the same, and theirs.
+        """
         view = self._view(instance_id)
         if view is None or view.state in GONE:  # not visible yet, or taken back again
             return False
         if instance_id in request.known:
             early = request.since is not None and view.launched_at is not None and view.launched_at >= request.since
-            if instance_id == request.node.instance_id or not early:
-                return False
-        return not (view.tags.get(names.TAG_QUARANTINE) or view.tags.get(names.TAG_LEASE))
+            return early and instance_id != request.node.instance_id
+        return True
 
     def _taken_on(self, instance_id: str, node: Node) -> bool:
         """Write down that it came in this node's place, unless it came in another's."""

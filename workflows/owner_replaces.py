@@ -21,7 +21,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.owners import Owner
     from workflows import options
     from workflows.decisions.provisioning import LaunchPlan
-    from workflows.failures import cause_of, kind_of
+    from workflows.failures import cause_of, kind_of, stop_if_cancelled
     from workflows.operator_view import OperatorView
     from workflows.tokens import Tokens
 
@@ -53,7 +53,9 @@ class OwnerReplaces:
         owner = await self._look()
         if not owner.going:
             await self._end_stand_back()
+            stop_if_cancelled()
             await self._give_up(owner)
+            stop_if_cancelled()
         else:
             self.view.tell("going", f"{owner.keeper} replaces {self.bad.node.name} by itself already: nothing is ended here")
         await self._gone(owner)

@@ -110,9 +110,10 @@ class ProvisionSpare:
         except ActivityError as error:
             if kind_of(error) != NotOurs.__name__:
                 raise
-            self._view.tell("in use", f"{spare.name} was taken out of the pool, and tested, by somebody else: {cause_of(error)}")
+            self._view.tell("in use", f"{spare.name} is somebody else's already, who tests it too: {cause_of(error)}")
             self._view.attributes(Node=spare.name, Phase="closed", Outcome="in use")
             return Provisioned(outcome="in use", spare=spare.instance_id, because=plan.because)
+        stop_if_cancelled()
         await self._booted(spare, plan)
         result = await self._test(spare, bad, plan)
         if result.verdict is Verdict.UNKNOWN:  # a job of its owner's may have it by now: it stays what it was launched as

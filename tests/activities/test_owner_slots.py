@@ -82,15 +82,13 @@ def test_a_kind_of_owner_that_nobody_here_can_speak_to_is_said(member: FakeFleet
         look(member, Owner.KARPENTER)
 
 
-def test_what_was_there_before_or_is_used_by_somebody_is_no_successor(member: FakeFleet) -> None:
+def test_one_that_somebody_has_leased_is_the_successor_all_the_same_and_one_that_was_there_is_not(member: FakeFleet) -> None:
     known = look(member).members
     give_up(member)
     new = next(one for one in member.auto_scaling.launched_for("gpus") if one not in known)
-    for tag in (names.TAG_LEASE, names.TAG_QUARANTINE):
-        member.ec2.tags[new][tag] = "somebody"
-        with pytest.raises(ApplicationError, match="launched nothing"):
-            successor(member, known)
-        del member.ec2.tags[new][tag]
+    with pytest.raises(ApplicationError, match="launched nothing"):
+        successor(member, [*known, new])
+    member.ec2.tags[new][names.TAG_LEASE] = "replace/lab/i-9"
     assert successor(member, known).instance_id == new
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from temporalio.client import WorkflowHandle
+from temporalio.client import WorkflowFailureError, WorkflowHandle
 
 from activities import names
 from activities.clients.fake_machine import Cure, FakeFault
@@ -150,6 +150,34 @@ async def test_a_group_without_capacity_is_waited_for_and_people_hear_where_it_s
     assert (done.outcome, fleet.count("terminate_in_group")) == ("in the pool", 1)
     told = [why for each in fleet.pages if "waits for its owner" in each.title for why in each.why]
     assert any("describe-scaling-activities --auto-scaling-group-name gpus" in why for why in told)
+
+
+async def test_a_cancel_before_it_is_given_back_ends_no_instance_and_is_told(grouped: Healing) -> None:
+    fleet = grouped.fleet
+    leaving = fleet.hold("exit_standby", "node-2")
+    bad, _ = await retire(grouped)
+    await leaving.reached()
+    handle = sent_back(grouped, bad)
+    await handle.cancel()
+    leaving.release()
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    assert (fleet.count("terminate_in_group"), fleet.machines["node-2"].state) == (0, "running")
+    assert [page for page in fleet.pages if "new spare for lab: cancelled" in page.title]
+
+
+async def test_a_successor_that_somebody_has_leased_meanwhile_is_left_to_them(grouped: Healing) -> None:
+    """It was launched as a spare of the pool, so a replacement may take it before its first test; that tests it too."""
+    fleet = grouped.fleet
+    running = fleet.hold("describe", "new-7")
+    bad, _ = await retire(grouped)
+    await running.reached()
+    new, lease = fleet.node("new-7").instance_id, "replace/lab/i-9"
+    fleet.ec2.tags[new][names.TAG_LEASE] = lease
+    running.release()
+    done = await sent_back(grouped, bad).result()
+    assert (done.outcome, done.spare) == ("in use", new)
+    assert grouped.tags("new-7")[names.TAG_LEASE] == lease
 
 
 async def test_a_standby_of_somebody_else_is_respected(grouped: Healing) -> None:
