@@ -88,8 +88,8 @@ class SrunLauncher:
     def _drained(self, nodes: list[Node], *, broken_off: bool) -> list[tuple[Node, Mark]]:
         """Return the nodes that we keep new work off, with their marks. Raises NotOurs for what somebody else has drained.
 
-        Only a try that was `broken_off`, as its reservation shows, has left nodes without the mark that they had. What is known of
-        a node's quarantine otherwise may be older than its lifting.
+        Only a try that was `broken_off`, as its reservation shows, has left nodes without the mark that they had. What is known
+        of a node's quarantine otherwise may be older than its lifting.
         """
         lost = _lost_mark if broken_off else _no_mark
         found = [(node, mark) for node in nodes if (mark := self._marks.read(node) or lost(node)) is not None]

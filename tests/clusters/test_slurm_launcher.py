@@ -86,6 +86,15 @@ async def test_nodes_that_we_have_drained_are_tested_and_stay_drained_with_their
         await asyncio.to_thread(marks.remove, world.nodes[0])
 
 
+async def test_a_quarantine_that_was_lifted_meanwhile_is_not_put_back(world: SrunWorld) -> None:
+    owner = incident_id("lab", world.nodes[0].instance_id)
+    as_known_before = [world.nodes[0].model_copy(update={"quarantine": owner}), *world.nodes[1:]]
+    launcher = world.launcher()
+    await asyncio.to_thread(launcher.start, "lifted/1", as_known_before, 60.0)
+    await ended(launcher, "lifted/1")
+    assert await asyncio.to_thread(world.cluster.marks.read, world.nodes[0]) is None
+
+
 async def test_a_killed_run_on_a_drained_node_leaves_the_mark_and_no_reservation(world: SrunWorld) -> None:
     owner = incident_id("lab", world.nodes[1].instance_id)
     mark = Mark(owner=owner, reason="slow", since=datetime(2026, 1, 2, tzinfo=UTC))
