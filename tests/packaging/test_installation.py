@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from tests.packaging.installing import TREE, Installation, build_wheel
+from checks.named_runs import packed_options, unpacked
+from tests.packaging.installing import TREE, Installation, build_wheel, run
 
 # What the console script does, stopped at the moment the command line would start: which files do our names now stand for?
 AFTER_THE_ENTRY_POINT = """
@@ -79,6 +81,17 @@ def test_the_command_of_an_editable_install_uses_the_tree_beside_a_foreign_packa
 
 def test_the_command_of_a_wheel_runs(from_wheel: Installation) -> None:
     assert "doctor" in from_wheel.hotspare("--help")
+
+
+def test_what_run_command_starts_is_there_in_both_and_finds_the_checks(
+    editable: Installation, from_wheel: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOTSPARE_HOST_ROOT", str(tmp_path))
+    for number, installation in enumerate((editable, from_wheel)):
+        words = ("run", "probe", f"r{number}", packed_options({"words": ["--no-nvml"], "deadline_s": 60.0}))
+        answer = unpacked(run(installation.bin / "python", "-m", "hotspare.checks.on_node", *words, folder=installation.folder))
+        assert answer is not None
+        assert json.loads(answer["stdout"])["schema"] == 1, answer
 
 
 def test_the_command_of_an_editable_install_runs(editable: Installation) -> None:
