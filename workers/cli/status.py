@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from activities.inventory import Node
-from activities.names import ROLE_HEAD, ROLE_SPARE, ROLE_WORKER
+from activities.names import ROLE_HEAD, ROLE_SPARE, ROLE_WORKER, incident_id
 from activities.parity import ParityReport, compare_seen, report_of
 from workers.cli.common import ConfigOption, Desk, JsonOption, answering, desk, run_async
 from workers.cli.first_hour import (
@@ -83,7 +83,7 @@ def status(
                     answer.say(line)
                 if incidents:
                     answer.say(_incident_table(nodes, incidents))
-                answer.say(_node_table(nodes, books))
+                answer.say(_node_table(at.settings.name, nodes, books))
                 for line in [*_books(books, trouble), *_not_alike(differing)]:
                     answer.say(line)
                 for part in past_in_words(past) if past else []:
@@ -140,28 +140,32 @@ def _incident_table(nodes: list[Node], incidents: dict[str, Look]) -> Table:
     return table
 
 
-def _node_table(nodes: list[Node], books: Overview | None) -> Table:
+def _node_table(cluster: str, nodes: list[Node], books: Overview | None) -> Table | Text:
     leased = {grant.spare_id: grant.asker for grant in books.state.grants if grant.spare_id} if books else {}
-    table = _table("nodes", "node", "instance", "role", "state", "type", "marks")
+    table = _table("nodes", "node", "instance", "role", "type", "marks")
     left_out = 0
     for node in nodes:
-        marks = [f"quarantined by {node.quarantine}"] if node.quarantine else []
+        marks = [] if node.state == "running" else [node.state]
+        own = node.quarantine == incident_id(cluster, node.instance_id)
+        marks += [f"quarantined by {'its incident' if own else node.quarantine}"] if node.quarantine else []
         marks += [node.fate] if node.fate else []
         marks += [f"leased to {leased[node.instance_id]}"] if node.instance_id in leased else []
-        if len(nodes) > ROWS and not marks and node.state == "running" and node.role == ROLE_WORKER:
+        if len(nodes) > ROWS and not marks and node.role == ROLE_WORKER:
             left_out += 1
             continue
-        row = (node.name, node.instance_id, node.role, node.state, node.instance_type, ", ".join(marks))
+        row = (node.name, node.instance_id, node.role, node.instance_type, ", ".join(marks))
         table.add_row(*(Text(cell) for cell in row))
+    rest = f"{many(left_out, 'worker')} running without a mark; --json has all"
     if left_out:
-        table.caption = f"and {many(left_out, 'worker')} running without a mark; --json has all"
-    return table
+        table.caption = f"and {rest}"
+    return table if table.row_count else Text(rest)
 
 
 def _table(title: str, *headings: str) -> Table:
     table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        # A name that is broken over two lines cannot be copied.
+        table.add_column(heading, overflow="fold", no_wrap=heading in ("node", "instance"))
     return table
 
 
