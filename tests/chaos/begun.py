@@ -38,6 +38,8 @@ async def begin(arena: Arena, story: ChaosStory) -> None:
         workflow_id = names.burn_in_id(cluster, BY_HAND)
         start = StartBurnIn(cluster=cluster, nodes=NODES)
     await arena.begin(story.begins, workflow_id, start)
+    if story.begins == names.WORKFLOW_QUALIFY_SPARE:
+        arena.watch(names.incident_id(cluster, fleet.node(story.node).instance_id))
 
 
 def _retire(arena: Arena, name: str) -> str:

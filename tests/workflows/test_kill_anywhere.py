@@ -66,7 +66,7 @@ OF_A_CONTROLLER = (
 
 
 LAUNCH = StepKey("spare by-hand", "launch_spare", 1, "launch", "", 1)
-TERMINATE = StepKey("spare by-hand", "terminate_node", 1, "terminate", "node-3", 1)
+TERMINATE = StepKey("spare by-hand", "terminate_node", 1, "terminate", "", 1)
 SPARE_NOTED = StepKey("qualify spare-1", "note_spare_test", 1, "memory.save", "spare-1", 1)
 THIRD_RUN = StepKey("burn-in", "group_test", 3, "group.start", "", 1)
 
