@@ -43,7 +43,7 @@ class GatheredTest:
             slots = int(fields.get("slots", 1))
             hosts = [(name, count * slots) for name, count in counts.items()]
             test = {"program": fields["program"], "hosts": hosts, "ranks": sum(count for _, count in hosts)}
-            test["run_id"] = fields.get("run_id", "")
+            test["environment"] = fields.get("environment", {})
             world.status = await self._group_test.run(world.nodes[0], test, reply)
             return world.status
         finally:

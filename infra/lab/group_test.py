@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from checks.model import RUN_VARIABLE
 from infra.lab.commands import nccl_output
 from infra.lab.commands.sshd import FOLDER
 from infra.lab.desk import Reply
@@ -84,7 +83,7 @@ class GroupTest:
                 fields["ranks"],
             )
         )
-        return await self._run(nodes, ranks, options, str(fields.get("run_id", "")), reply)
+        return await self._run(nodes, ranks, options, fields.get("environment") or {}, reply)
 
     async def _reach(self, name: str, door: dict[str, Any], asker: str, reply: Reply) -> bool:
         node = self._fabric.nodes.get(name)
@@ -102,12 +101,13 @@ class GroupTest:
         )
         return False
 
-    async def _run(self, nodes: list[LabNode], ranks: list[tuple[LabNode, int]], options: Any, run_id: str, reply: Reply) -> int:
+    async def _run(
+        self, nodes: list[LabNode], ranks: list[tuple[LabNode, int]], options: Any, environment: Mapping[str, str], reply: Reply
+    ) -> int:
         started: list[tuple[LabNode, asyncio.subprocess.Process]] = []
-        mark = {RUN_VARIABLE: run_id} if run_id else {}
         try:
             for node in nodes:
-                started.append((node, await node.start_work("all_reduce_perf", ["sleep", "infinity"], more=mark)))
+                started.append((node, await node.start_work("all_reduce_perf", ["sleep", "infinity"], more=environment)))
             pids = {node.name: process.pid for node, process in started}
             gpus = await self._devices(ranks, pids, reply)
             if gpus is None:
@@ -118,6 +118,8 @@ class GroupTest:
                 for name, gpu in zip(names, gpus, strict=True)
             ]
             await reply.out(nccl_output.header(options, header))
+            if environment.get("NCCL_DEBUG") == "INFO" and len(nodes) > 1:
+                await reply.out(nccl_output.log(header))
             return await self._rows(nodes, len(ranks), options, started, reply)
         finally:
             for node, process in started:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import tomllib
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from temporalio.testing import ActivityEnvironment
 
 from activities.burn_in import BurnInLauncher
 from activities.clients.agent_access import AgentAccessTo
@@ -16,7 +18,9 @@ from activities.clients.kubernetes_connection import connect
 from activities.clients.mpijob_launcher import MpiJobLauncher, mpi_job_name
 from activities.inventory import Node
 from activities.kubernetes import NODE, POD, KubernetesApi
+from activities.leftovers import Leftovers
 from activities.settings import AccessSettings, AwsSettings, BurnInSettings, KubernetesSettings
+from checks.model import RUN_VARIABLE
 from infra.lab.lab import Lab
 from infra.lab.options import LabOptions
 from tests.activities.launcher_contract import LONG, LauncherContract, ended, until
@@ -112,3 +116,17 @@ async def test_each_node_has_one_worker_also_a_cordoned_one_and_no_pod_outlives_
         assert (await ended(launcher, run_id)).exit_status != 0
     finally:
         await asyncio.to_thread(mpi_world.api.patch, NODE, kube_name, {"spec": {"unschedulable": False}})
+
+
+async def test_what_a_run_left_on_a_node_is_ended_there_by_a_pod(kube_world: KubeWorld) -> None:
+    node = kube_world.lab.nodes["node-1"]
+    ours = await node.start_work("all_reduce_perf", ["sleep", "infinity"], more={RUN_VARIABLE: "old/1"})
+    theirs = await node.start_work("all_reduce_perf", ["sleep", "infinity"])
+    asyncio.ensure_future(ours.wait()).add_done_callback(lambda _: node.end_work(ours))
+    try:
+        end = Leftovers(kube_world.access_to).end
+        assert await asyncio.to_thread(ActivityEnvironment().run, end, "old/1", kube_world.nodes[:1]) == {}
+        assert (ours.returncode, theirs.returncode) == (-signal.SIGTERM, None)
+    finally:
+        node.end_work(theirs)
+        node.end_work(ours)

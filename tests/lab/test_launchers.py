@@ -16,6 +16,8 @@ from activities.clients.torchrun_launcher import TorchrunLauncher
 from activities.inventory import Node
 from activities.leftovers import Leftovers
 from activities.settings import BurnInSettings
+from checks.judges.nccl_output import read
+from checks.judges.nccl_software import Software
 from checks.model import RUN_VARIABLE, Verdict
 from infra.lab.lab import Lab
 from infra.lab.options import LabOptions
@@ -81,6 +83,13 @@ class TestMpirun(LauncherContract):
     @pytest.fixture
     def world(self, lab_world: LabWorld) -> MpirunWorld:
         return MpirunWorld(lab_world.lab, lab_world.wiring, lab_world.nodes)
+
+    async def test_the_run_tells_its_transport_and_its_software(self, world: MpirunWorld) -> None:
+        launcher = world.launcher()
+        await asyncio.to_thread(launcher.start, "log/1", world.nodes, 60.0)
+        run = await ended(launcher, "log/1", world.nodes)
+        assert judged(run, world.nodes, {}).transport == "efa"
+        assert read(run.output)[0].software == Software(nccl="2.27.3", plugin="1.16.2")
 
 
 class TestTorchrun(LauncherContract):

@@ -5,6 +5,9 @@ import os
 import socket
 import sys
 
+OF_A_RUN = ("HOTSPARE_BURN_IN", "NCCL_DEBUG")
+"""Variables of a group run that its processes on the nodes have too, or that change what is printed."""
+
 
 def ask(operation: str, **fields: object) -> int:
     """Send a request, print what comes back, and return the exit status."""

@@ -5,7 +5,6 @@ import os
 import sys
 from pathlib import Path
 
-from checks.model import RUN_VARIABLE
 from infra.lab.commands import desk_client
 from infra.lab.commands.sshd import digest_of
 
@@ -61,10 +60,10 @@ def main() -> int:
         name, _, slots = host.partition(":")
         named.append([name, int(slots or 1)])
     given = dict(word.partition("=")[::2] for word in sys.argv[1:] if "=" in word)
-    run_id = given.get(RUN_VARIABLE, "")
+    environment = {name: given[name] for name in desk_client.OF_A_RUN if name in given}
     by_pods = os.environ.get(RSH_AGENT, "").endswith("/kubexec.sh")
     operation = "mpirun-in-pods" if by_pods else "mpirun"
-    return desk_client.ask(operation, ranks=ranks, hosts=named, program=program, door=door(), run_id=run_id)
+    return desk_client.ask(operation, ranks=ranks, hosts=named, program=program, door=door(), environment=environment)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 WARM_UP_ITERATIONS = 5
 ITERATIONS = 20
 NCCL_VERSION = "2.27.3+cuda13.0"
+PLUGIN_VERSION = "1.16.2"
 Rank = tuple[str, int, int, str, str]
 """Host, process id, device index, PCI address, GPU name."""
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -75,6 +76,20 @@ def header(options: argparse.Namespace, ranks: Sequence[Rank]) -> str:
         "#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong",
         "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)       ",
     ]
+    return "".join(line + "\n" for line in lines)
+
+
+def log(ranks: Sequence[Rank]) -> str:
+    """What NCCL logs, where NCCL_DEBUG asks for it, of how each host reaches the network."""
+    first = {host: (pid, device) for host, pid, device, _, _ in reversed(ranks)}
+    lines = []
+    for host, (pid, device) in reversed(first.items()):
+        says = f"{host}:{pid}:{pid} [{device}] NCCL INFO"
+        lines += [
+            f"{says} NET/OFI Initializing aws-ofi-nccl {PLUGIN_VERSION}",
+            f"{says} NET/OFI Selected provider is efa, fabric is efa-direct (found 32 nics)",
+            f"{says} Using network Libfabric",
+        ]
     return "".join(line + "\n" for line in lines)
 
 

@@ -3,7 +3,6 @@
 import os
 import sys
 
-from checks.model import RUN_VARIABLE
 from infra.lab.commands import desk_client
 
 
@@ -22,7 +21,7 @@ def main() -> int:
         run=f"{given['--master-addr']}:{given['--master-port']}",
         rank=int(given["--node-rank"]),
         world=int(given["--nnodes"]),
-        run_id=os.environ.get(RUN_VARIABLE, ""),
+        environment={name: os.environ[name] for name in desk_client.OF_A_RUN if name in os.environ},
         slots=int(given["--nproc-per-node"]),
         program=["all_reduce_perf", *words[1:], "-g", "1"],
     )

@@ -5,6 +5,8 @@ import os
 import socket
 import sys
 
+from infra.lab.commands.desk_client import OF_A_RUN
+
 
 def main() -> int:
     """Return the status of the run. When Slurm ends this process, the lab ends its part."""
@@ -17,7 +19,7 @@ def main() -> int:
     fields = {
         "run": f"{env['SLURM_JOB_ID']}.{env['SLURM_STEP_ID']}",
         "rank": int(env["SLURM_PROCID"]),
-        "run_id": env.get("HOTSPARE_BURN_IN", ""),
+        "environment": {name: env[name] for name in OF_A_RUN if name in env},
         "world": int(env["SLURM_NTASKS"]),
         "program": ["all_reduce_perf", *sys.argv[2:]],
     }
