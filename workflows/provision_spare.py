@@ -16,21 +16,20 @@ with workflow.unsafe.imports_passed_through():
     from activities import names
     from activities.briefing import Briefing, BriefingActivities
     from activities.capacity import CapacityActivities, LookAtSlot, Slot
-    from activities.ec2 import AwaitBoot, Ec2Activities, TagNode
     from activities.errors import NoCapacity, NotOurs, UnknownNode
-    from activities.host_records import HostRecord, SpareTest
-    from activities.inventory import InventoryActivities, Node, ResolveNode
-    from activities.node import DeepTest, DeepTestResult, NodeActivities
+    from activities.host_records import HostRecord
+    from activities.inventory import Node, ResolveNode
+    from activities.node import DeepTestResult
     from activities.notify import NotifyActivities, Page
     from activities.owners import Owner
-    from activities.provisioning import AwaitRunning, LaunchSpare, ProvisioningActivities, TerminateNode
-    from activities.spare_records import NoteSpareTest, SpareActivities
+    from activities.provisioning import LaunchSpare, ProvisioningActivities, TerminateNode
     from checks.model import Verdict
     from workflows import options
     from workflows.decide import DecideActivities, bearings, decided
     from workflows.decisions.provisioning import LaunchPlan, Order, ProvisionFacts
     from workflows.failures import cause_of, kind_of, stop_if_cancelled
     from workflows.messages import Provisioned, StartProvision
+    from workflows.new_spare import NewSpare
     from workflows.operator_view import Line, OperatorView
     from workflows.owner_replaces import OwnerReplaces
     from workflows.tokens import Tokens
@@ -46,14 +45,14 @@ class ProvisionSpare:
         self._tokens = Tokens()
         self._view = OperatorView()
         self._cluster = start.cluster
-        self._launched = ""
-        self._pooled = False
+        self._new = NewSpare(self._view, self._tokens)
 
     @workflow.run
     async def run(self, start: StartProvision) -> Provisioned:
         """Make one spare. Whatever does not go through ends with a page that says what is left, and where."""
         known = await bearings()
         self._cluster = start.cluster or known.cluster
+        self._new.cluster = self._cluster
         self._view.attributes_on = known.attributes
         self._view.attributes(Cluster=self._cluster, Phase="provisioning")
         try:
@@ -83,12 +82,12 @@ class ProvisionSpare:
         if not await self._launch(instance_type, bad, plan):
             return await self._end("no capacity", ["EC2 had no capacity for it; start it again, or launch one by hand"])
         stop_if_cancelled()
-        spare = await self._listed_up(plan)
-        await self._booted(spare, plan)
-        result = await self._test(spare, bad, plan)
+        spare = await self._new.listed(plan)
+        await self._new.booted(spare, plan)
+        result = await self._new.test(spare, bad, plan)
         if result.verdict is not Verdict.OK:
             return await self._did_not_pass(spare, result)
-        await self._into_pool(spare, result)
+        await self._new.into_pool(spare, result)
         stop_if_cancelled()
         if bad is not None and plan.order is Order.LAUNCH_THEN_TERMINATE:
             await self._terminate(bad.node)
@@ -99,14 +98,14 @@ class ProvisionSpare:
         """Give the node back to its owner, and make a spare of what that launches: tested like a launch of ours."""
         since = self._start.since or workflow.info().start_time
         slot = OwnerReplaces(bad, self._start.incident, since, plan, self._view, self._tokens, self._page)
-        self._launched = await slot.successor()
-        if not self._launched:
+        self._new.instance_id = await slot.successor()
+        if not self._new.instance_id:
             self._view.attributes(Phase="closed", Outcome="given up")
             return Provisioned(outcome="given up", because=plan.because)
-        spare = await self._listed_up(plan)
-        was = spare.role
+        spare = await self._new.listed(plan)
+        was, untested = spare.role, {names.TAG_ROLE: names.ROLE_NEW}
         try:
-            await self._tag(spare, {names.TAG_ROLE: names.ROLE_NEW}, "in no pool until it is tested", {names.TAG_LEASE: ""})
+            await self._new.tag(spare, untested, "in no pool until it is tested", {names.TAG_LEASE: ""})
         except ActivityError as error:
             if kind_of(error) != NotOurs.__name__:
                 raise
@@ -114,19 +113,20 @@ class ProvisionSpare:
             self._view.attributes(Node=spare.name, Phase="closed", Outcome="in use")
             return Provisioned(outcome="in use", spare=spare.instance_id, because=plan.because)
         stop_if_cancelled()
-        await self._booted(spare, plan)
-        result = await self._test(spare, bad, plan)
+        await self._new.booted(spare, plan)
+        result = await self._new.test(spare, bad, plan)
         if result.verdict is Verdict.UNKNOWN:  # a job of its owner's may have it by now: it stays what it was launched as
-            await self._tag(spare, {names.TAG_ROLE: was}, f"not tested: {was}, as its owner launched it")
+            await self._new.tag(spare, {names.TAG_ROLE: was}, f"not tested: {was}, as its owner launched it")
+            self._new.stands = f"runs as {was}, as its owner launched it"
             return await self._end("not tested", [f"{spare.name}: {result.verdict.value}", *result.because[:5]])
         if result.verdict is not Verdict.OK:
             return await self._did_not_pass(spare, result)
-        await self._into_pool(spare, result)
+        await self._new.into_pool(spare, result)
         self._view.attributes(Node=spare.name, Phase="closed", Outcome="in the pool")
         return Provisioned(outcome="in the pool", spare=spare.instance_id, because=plan.because)
 
     async def _did_not_pass(self, spare: Node, result: DeepTestResult) -> Provisioned:
-        await self._tag(spare, {names.TAG_FATE: names.FATE_RETIRED}, "did not pass: for a person")
+        await self._new.tag(spare, {names.TAG_FATE: names.FATE_RETIRED}, "did not pass: for a person")
         return await self._end("did not pass", [f"{spare.name}: {result.verdict.value}", *result.because[:5]])
 
     async def _given_up(self) -> Briefing | None:
@@ -204,99 +204,25 @@ class ProvisionSpare:
             if workflow.now() >= until:
                 return False
             await workflow.sleep(plan.pause_s, summary=f"waits for capacity: {why[:150]}")
-        self._launched = launched.instance_id
-        self._view.tell("launched", self._launched)
+        self._new.instance_id = launched.instance_id
+        self._view.tell("launched", self._new.instance_id)
         return True
-
-    async def _listed_up(self, plan: LaunchPlan) -> Node:
-        """Wait until the instance runs and is in the inventory."""
-        await workflow.execute_activity_method(
-            ProvisioningActivities.await_running,
-            AwaitRunning(instance_id=self._launched, deadline_s=plan.boot_deadline_s),
-            summary=f"{self._launched} runs",
-            **options.until_gone(plan.boot_deadline_s),
-        )
-        return await self._listed(plan)
-
-    async def _booted(self, node: Node, plan: LaunchPlan) -> None:
-        boot = await workflow.execute_activity_method(
-            Ec2Activities.await_boot,
-            AwaitBoot(node=node, old_boot_id="", deadline_s=plan.boot_deadline_s),
-            summary=f"{node.name} answers",
-            **options.watch(plan.boot_deadline_s),
-        )
-        self._view.tell("booted", f"{node.name}: boot id {boot.boot_id[:8]} after {boot.waited_s:.0f} s")
-
-    async def _listed(self, plan: LaunchPlan) -> Node:
-        until = workflow.now() + timedelta(seconds=plan.listed_s)
-        while True:
-            try:
-                return await workflow.execute_activity_method(
-                    InventoryActivities.resolve_node,
-                    ResolveNode(cluster=self._cluster, alias=self._launched),
-                    summary=f"who is {self._launched}",
-                    **options.LOOK_UP,
-                )
-            except ActivityError as error:
-                if kind_of(error) != UnknownNode.__name__:
-                    raise
-            if workflow.now() >= until:
-                break
-            await workflow.sleep(plan.listed_try_s, summary=f"{self._launched} is not in the inventory yet")
-        message = f"{self._launched} runs and is not in the inventory of {self._cluster}; has it the tag {names.TAG_CLUSTER}?"
-        raise ApplicationError(message, type="UnknownNode", non_retryable=True)
-
-    async def _test(self, spare: Node, bad: Briefing | None, plan: LaunchPlan) -> DeepTestResult:
-        """Test it deep. GPUs that are known bad do not pass, nor does the host that was given up."""
-        request = DeepTest(
-            node=spare,
-            run_id=self._tokens.next_name(),
-            deadline_s=plan.test_deadline_s,
-            settling_s=plan.settling_s,
-            joins=True,
-            left_host=bad.record.gpu_serials if bad else [],
-        )
-        try:
-            result = await workflow.execute_activity_method(
-                NodeActivities.deep_test, request, summary=f"test {spare.name}", **options.watch(plan.test_deadline_s)
-            )
-        except ActivityError as error:
-            result = DeepTestResult(verdict=Verdict.UNKNOWN, cause="could_not_run", because=[cause_of(error)])
-        self._view.tell("tested", f"{spare.name}: {result.verdict.value}: {'; '.join(result.because)}")
-        return result
-
-    async def _into_pool(self, spare: Node, result: DeepTestResult) -> None:
-        test = SpareTest(at=workflow.now(), verdict=result.verdict, because=result.because[:5], boot_id=result.boot_id)
-        await workflow.execute_activity_method(
-            SpareActivities.note_spare_test,
-            NoteSpareTest(instance_id=spare.instance_id, test=test),
-            summary=f"remember: {spare.name} {result.verdict.value}",
-            **options.LOOK_UP,
-        )
-        await self._tag(spare, {names.TAG_ROLE: names.ROLE_SPARE}, "into the pool")
-        self._pooled = True
-        self._view.tell("in the pool", spare.name)
-
-    async def _tag(self, spare: Node, tags: dict[str, str], why: str, expect: dict[str, str] | None = None) -> None:
-        free = {names.TAG_QUARANTINE: "", **(expect or {})}
-        request = TagNode(instance_id=spare.instance_id, set=tags, expect=free, token=self._tokens.next())
-        await workflow.execute_activity_method(Ec2Activities.tag_node, request, summary=f"{spare.name}: {why}", **options.LOOK_UP)
 
     async def _end(self, outcome: str, because: list[str]) -> Provisioned:
         """Say to people what came of it, and which instance is left."""
         self._view.tell(outcome, "; ".join(because))
         await self._page(outcome, because)
         self._view.attributes(Phase="closed", Outcome=outcome)
-        return Provisioned(outcome=outcome, spare=self._launched, because=because)
+        return Provisioned(outcome=outcome, spare=self._new.instance_id, because=because)
 
     async def _page(self, outcome: str, because: list[str]) -> None:
-        state = "is in the pool" if self._pooled else "runs, in no pool: test it, or terminate it"
-        left = [f"{self._launched} {state}"] if self._launched else []
-        look = f"aws ec2 describe-instances --instance-ids {self._launched}" if self._launched else "hotspare spares plan"
+        launched = self._new.instance_id
+        left = [f"{launched} {self._new.stands}"] if launched else []
+        look = f"aws ec2 describe-instances --instance-ids {launched}" if launched else "hotspare spares plan"
         page = Page(
             key=f"{self._tokens.run}/{outcome}",
             incident=workflow.info().workflow_id,
-            node=self._launched or self._start.in_place_of,
+            node=launched or self._start.in_place_of,
             title=f"new spare for {self._cluster}: {outcome}",
             why=[*because, *left],
             next_commands=[look],
