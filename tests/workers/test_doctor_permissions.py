@@ -11,7 +11,7 @@ from activities.clients.fake_permissions import FakePermissions
 from activities.inventory import Node
 from activities.owners import Owner
 from activities.permissions import Identity, Permitted, Tried
-from activities.settings import AwsRole, AwsSettings, KubernetesSettings, ProvisionSettings
+from activities.settings import AwsRole, AwsSettings, EvidenceSettings, KubernetesSettings, ProvisionSettings
 from checks.model import Verdict
 from tests.workers.fakes import node
 from workers.cli.health import Line
@@ -74,6 +74,14 @@ def test_on_hyperpod_its_own_calls_are_wanted_instead_of_those_of_ec2() -> None:
     wanted = actions(Settings(policy=ACT, aws=AwsSettings(provider="hyperpod", hyperpod_cluster="gpus")))
     assert wanted
     assert all(action.startswith("sagemaker:") for action in wanted)
+
+
+def test_a_bucket_for_evidence_is_asked_for_with_the_role_that_writes_it() -> None:
+    settings = Settings(policy=ACT, evidence=EvidenceSettings(bucket="bundles"))
+    [put] = [one for one in wanted_by(settings, "", NODES) if one.action == "s3:PutObject"]
+    assert put.roles == ("ssh",)
+    who = Identity("arn:aws:sts::1:assumed-role/r/s", "us-east-1")
+    assert resource_of("s3:PutObject", who, settings, NODES) == "arn:aws:s3:::bundles/hotspare/evidence/doctor"
 
 
 async def test_all_permitted_is_one_line_that_is_well() -> None:

@@ -29,6 +29,9 @@ WORKER_ROLES = (*ROLE_OF_QUEUE.values(), "watcher", "intake")
 
 EKS_GROUPS = (Owner.NODE_GROUP.value,)
 
+BUNDLES = ("s3:GetObject", "s3:PutObject")
+"""What keeping evidence bundles in S3 asks of the role that gathers them (docs/evidence.md)."""
+
 SHOWN = 6
 """Actions that one line names. Hotspare default: a line of a terminal; --json has all."""
 
@@ -82,6 +85,8 @@ def wanted_by(settings: Settings, credentials: str, nodes: Sequence[Node]) -> li
             actions = [*actions_of(role), *(_launching(settings) if role == "aws" else ())]
         if settings.access.kind == "ssm":
             actions = [*actions, *run_command.PERMISSIONS.get(role, ((), ()))[0]]
+        if role == "ssh" and settings.evidence.bucket:
+            actions = [*actions, *BUNDLES]
         for action in actions:
             if _used(action, settings, nodes):
                 found.setdefault(action, []).append(role)
@@ -144,6 +149,7 @@ def resource_of(action: str, who: Identity, settings: Settings, nodes: Sequence[
         "eks": f"{place}:{'cluster' if call == 'DescribeCluster' else 'nodegroup'}/{cluster}" if cluster else "",
         "sqs": f"{place}:{settings.intake.event_queue.rpartition('/')[2]}" if settings.intake.event_queue else "",
         "ssm": f"{place}:document/{settings.access.ssm.look_document}" if action == run_command.SEND else "*",
+        "s3": f"arn:{partition}:s3:::{settings.evidence.bucket}/{settings.evidence.prefix}doctor",
         "sagemaker": f"{place}:cluster/{settings.aws.hyperpod_cluster.rpartition('/')[2]}",
     }
     found = named.get(service, "")
