@@ -123,8 +123,8 @@ def unpacked(text: str) -> Optional[dict[str, Any]]:
     if words[1] != str(FORMAT):
         raise ValueError(f"the node answers in format {words[1]}, and this release reads format {FORMAT}")
     data = words[3] if len(words) > 3 else ""
-    if len(data) < int(words[2]):
-        return None
+    if len(data) != int(words[2]) or re.fullmatch(r"[A-Za-z0-9+/=]*", data) is None:
+        return None  # who cuts it may say so in its place
     answer: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(data)))
     return answer
 

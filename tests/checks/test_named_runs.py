@@ -154,7 +154,8 @@ def test_a_run_that_ended_long_ago_is_forgotten_and_one_of_now_is_not(node: Node
 def test_an_answer_that_was_cut_says_so_and_one_in_another_format_is_not_guessed_at() -> None:
     line = packed({"stdout": "x"})
     assert unpacked(f"noise\n{line}\n") == {"stdout": "x"}
-    assert unpacked(line[:-3]) is None
+    for cut in (line[:-3], f"{line[:-3]}--output truncated--", f"{line[:-22]}--output truncated--", f"{line[:-3]}\n---"):
+        assert unpacked(cut) is None
     for strange, why in (("", "no answer"), ("hotspare-run 1", "no answer"), (line.replace(f" {FORMAT} ", " 9 "), "in format 9")):
         with pytest.raises(ValueError, match=why):
             unpacked(strange)
