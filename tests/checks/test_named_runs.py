@@ -27,7 +27,7 @@ class Node:
         self.root = root
         self.bin = root / "bin"
         self.bin.mkdir()
-        self.runs = root / "var/lib/hotspare/runs"
+        self.runs = root / "var/lib/hotspare-node/runs"
         boot = root / "proc/sys/kernel/random/boot_id"
         boot.parent.mkdir(parents=True)
         boot.write_text("boot-1\n")
