@@ -18,12 +18,15 @@ from urllib.parse import quote
 
 from temporalio.client import WorkflowFailureError
 
+from activities import names
 from activities.clients.fake_machine import Cure, FakeFault
 from activities.jobs.protocol import RestartedBy
+from activities.message import Message
 from checks.model import Action
 from tests.workflows.healing import Healing, healing
 from workers.launch.ending import end_process
 from workflows.decisions.settings import Mode, PolicySettings
+from workflows.messages import StartBurnIn, StartProvision, StartQualification
 
 HISTORIES = Path(__file__).parent / "histories"
 RELEASE = re.compile(r"\d+\.\d+\.\d+")
@@ -69,6 +72,54 @@ async def cancelled_in_its_proof(cluster: Healing) -> None:
         await handle.result()
 
 
+async def spare_fails_its_test(cluster: Healing) -> None:
+    """A spare is ill, its test finds it, and its own incident takes it out of the pool."""
+    fleet = cluster.fleet
+    fleet.inject("spare-1", FakeFault(slow=0.3, slow_kind="intra", cure=Cure.NEVER))
+    node = fleet.node("spare-1")
+    await run(
+        cluster, names.WORKFLOW_QUALIFY_SPARE, names.qualify_id("lab", node.instance_id), StartQualification(node="spare-1")
+    )
+    await cluster.incident_of("spare-1").result()
+
+
+async def spare_launched(cluster: Healing) -> None:
+    """A spare is launched by hand, tested, and put into the pool."""
+    start = StartProvision(cluster="lab", instance_type=cluster.fleet.instance_type)
+    await run(cluster, names.WORKFLOW_PROVISION_SPARE, names.provision_id("lab", "by-hand"), start)
+
+
+async def slot_renewed(cluster: Healing) -> None:
+    """A node is retired, and a launched spare takes its slot."""
+    fleet = cluster.fleet
+    fleet.inject("node-2", FakeFault(xid=79, cure=Cure.NEVER))
+    retired = await cluster.report("node-2", xid=79)
+    await retired.result()
+    start = StartProvision(cluster="lab", instance_type=fleet.instance_type, in_place_of="node-2", incident=retired.id)
+    await run(cluster, names.WORKFLOW_PROVISION_SPARE, names.provision_id("lab", "in-place"), start)
+
+
+async def burned_in_by_hand(cluster: Healing) -> None:
+    """A slow node is found, the rest is proven, every pair is tried."""
+    cluster.fleet.inject("node-3", FakeFault(slow=0.4, slow_kind="inter", cure=Cure.NEVER))
+    cluster.fleet.job.hold("train", "burn-in by hand")
+    start = StartBurnIn(nodes=["node-1", "node-2", "node-3", "node-4"], every_pair=True)
+    await run(cluster, names.WORKFLOW_BURN_IN, names.burn_in_id("lab", "by-hand"), start)
+
+
+async def slow_rail_found(cluster: Healing) -> None:
+    """Every group fails, and the rails are compared."""
+    cluster.fleet.slow_rails.add(6)
+    cluster.fleet.job.hold("train", "burn-in by hand")
+    start = StartBurnIn(nodes=["node-1", "node-2", "node-3", "node-4"])
+    await run(cluster, names.WORKFLOW_BURN_IN, names.burn_in_id("lab", "rail"), start)
+
+
+async def run(cluster: Healing, workflow: str, workflow_id: str, start: Message) -> None:
+    """Run a workflow as a person does."""
+    await cluster.client.execute_workflow(workflow, start, id=workflow_id, task_queue=names.QUEUE_WORKFLOWS)
+
+
 ASKS = PolicySettings(mode=Mode.ACT, mode_by_rung={Action.REBOOT_NODE: Mode.APPROVE})
 
 
@@ -107,6 +158,11 @@ STORIES: dict[str, tuple[Callable[[Healing], Awaitable[None]], int, PolicySettin
     "paired-in-place": (paired_in_place, 1, PolicySettings(mode=Mode.ACT, resume_first=False)),
     "taken-over": (taken_over, 2, PolicySettings(mode=Mode.ACT)),
     "cancelled-in-its-proof": (cancelled_in_its_proof, 2, PolicySettings(mode=Mode.ACT)),
+    "spare-fails-its-test": (spare_fails_its_test, 2, PolicySettings(mode=Mode.ACT)),
+    "spare-launched": (spare_launched, 0, PolicySettings(mode=Mode.ACT)),
+    "slot-renewed": (slot_renewed, 0, PolicySettings(mode=Mode.ACT)),
+    "burned-in-by-hand": (burned_in_by_hand, 0, PolicySettings(mode=Mode.ACT)),
+    "slow-rail-found": (slow_rail_found, 0, PolicySettings(mode=Mode.ACT)),
 }
 
 
@@ -130,7 +186,7 @@ async def store(cluster: Healing, folder: Path) -> None:
     folder.mkdir(parents=True)
 
     async def visible() -> bool:
-        return bool([one async for one in cluster.client.list_workflows("WorkflowType = 'RemediateNode'")])
+        return bool([one async for one in cluster.client.list_workflows("WorkflowType != 'Cluster'")])
 
     await cluster.until(visible)
     async for one in cluster.client.list_workflows():

@@ -26,6 +26,11 @@ def test_there_are_histories_of_jobs_that_a_controller_restarts() -> None:
     assert {"spare-proven", "paired-in-place", "taken-over", "cancelled-in-its-proof"} <= stories
 
 
+def test_there_are_histories_of_spares_and_of_burn_ins_by_hand() -> None:
+    stories = {file.parent.name for file in FILES}
+    assert {"spare-fails-its-test", "spare-launched", "slot-renewed", "burned-in-by-hand", "slow-rail-found"} <= stories
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: "/".join(file.relative_to(HISTORIES).parts))
 async def test_a_stored_history_replays(file: Path) -> None:
     history = WorkflowHistory.from_json(unquote(file.stem), file.read_text())
