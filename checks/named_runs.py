@@ -28,8 +28,8 @@ MARK = "hotspare-run"
 """Begin of the line with the answer; whatever else is on standard output is not ours."""
 
 HOME = "/var/lib/hotspare-node"
-"""Root's folder of runs on the node; it outlives boots, so that a run which a restart ended is known to be lost. Nobody else writes
-there, as the user of workers does in /var/lib/hotspare where a node is a worker's machine too."""
+"""Root's folder of runs on the node; it outlives boots, so that a run which a restart ended is known to be lost. Nobody else
+writes there, as the user of workers does in /var/lib/hotspare where a node is a worker's machine too."""
 
 KEEP_S = 86400.0
 """Seconds that an ended run stays known. Hotspare default: a worker that is away for a day starts nothing twice."""
