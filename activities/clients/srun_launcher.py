@@ -69,8 +69,11 @@ class SrunLauncher:
                 self._marks.remove(node)
             self._access_to_host().start(run_id, line, limit_s)
             self._until_begun(job)
-        finally:
+        except BaseException:
             self._drain_again(drained)
+            self._free(job)
+            raise
+        self._drain_again(drained)
         self._slurm.change("update", f"reservationname={job}", f"duration={_minutes(limit_s + FENCE_MARGIN_S)}")
 
     def poll(self, run_id: str, nodes: Sequence[Node] = ()) -> DetachedRun:
@@ -134,8 +137,12 @@ class SrunLauncher:
             self._clock.wait(LOOK_S)
 
     def _end(self, job: str) -> None:
-        """End what Slurm still has of the run, and take its reservation away; one in use goes by itself when its time is up."""
+        """End what Slurm still has of the run, and take its reservation away."""
         self._slurm.cancel_named(job)
+        self._free(job)
+
+    def _free(self, job: str) -> None:
+        """Take a reservation away, where there is one; one in use goes by itself when its time is up."""
         if job in self._slurm.reservations():
             try:
                 self._slurm.change("delete", f"reservationname={job}")
