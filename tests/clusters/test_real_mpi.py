@@ -23,6 +23,9 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)
 
 NODES = 6
 
+STOPPED_MBITS = 0.05
+"""Rate of a path on which a run does not end by itself. It is a path, so that the launcher still reaches every node."""
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def plant() -> AsyncIterator[RealMpi]:
@@ -111,7 +114,7 @@ async def test_a_node_that_nobody_can_log_in_to_is_no_bad_node(mpi: RealMpi) -> 
 
 async def test_a_cancelled_burn_in_leaves_no_process_on_any_node(mpi: RealMpi) -> None:
     four = mpi.cluster.names[:4]
-    await mpi.links.slow_node("node-1", 0.05)  # the run does not end by itself
+    await mpi.links.slow_path("node-1", "node-2", STOPPED_MBITS)
     handle = await mpi.start(four)
 
     async def runs_everywhere() -> bool:
@@ -131,7 +134,7 @@ async def test_a_cancelled_burn_in_leaves_no_process_on_any_node(mpi: RealMpi) -
 
 async def test_a_rank_that_is_killed_ends_its_run_without_a_pass_and_is_named(mpi: RealMpi) -> None:
     pair = mpi.cluster.names[:2]
-    await mpi.links.slow_node("node-1", 0.05)
+    await mpi.links.slow_path("node-1", "node-2", STOPPED_MBITS)
     handle = await mpi.start(pair)
     ranks: dict[str, list[int]] = {}
     seen: list[GroupRun] = []
