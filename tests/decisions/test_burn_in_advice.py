@@ -7,6 +7,7 @@ import pytest
 from checks.judges.judgement import CAUSES, HEALTHY, MEASURED
 from checks.judges.nccl_tests import judge
 from checks.model import Verdict
+from checks.probes.leftovers import LEFTOVER_PROCESSES
 from tests.checks.judging import text_of
 from workflows.decisions.burn_in_advice import ADVICE, SAME_AS, advice
 from workflows.decisions.burn_in_plan import BurnInFacts, BurnInNext, plan_next
@@ -32,7 +33,7 @@ def after(text: str, times: int = 2) -> BurnInNext:
 
 
 def test_every_cause_of_a_judge_has_a_next_step() -> None:
-    assert set(ADVICE) | set(SAME_AS) | {HEALTHY, MEASURED} == CAUSES
+    assert set(ADVICE) | set(SAME_AS) | {HEALTHY, MEASURED} == CAUSES | {LEFTOVER_PROCESSES}
     assert len(set(ADVICE.values())) == len(ADVICE)
 
 

@@ -83,12 +83,30 @@ def test_the_rail_of_a_bad_path_is_told() -> None:
     assert "only rail 1 of it is slow" in " ".join(played.plan.because)
 
 
-def test_wrong_results_are_not_looked_for_by_rail() -> None:
+@pytest.mark.parametrize(
+    ("cause", "by_rail"), [("low_bandwidth", True), ("network_error", True), ("data_corruption", False), ("hang", False)]
+)
+def test_only_what_an_adapter_does_and_a_run_can_measure_is_looked_for_by_rail(cause: str, by_rail: bool) -> None:
     nodes = names(16)
-    runs = [RunDone(round=1, nodes=nodes, verdict=Verdict.CRITICAL, cause="data_corruption")]
-    groups = [nodes[at : at + 2] for at in range(0, 16, 2)]
-    runs += [RunDone(round=2, nodes=group, verdict=Verdict.CRITICAL, cause="data_corruption") for group in groups]
-    assert plan_next(BurnInFacts(nodes=nodes, runs=runs, rails=RAILS), WIDE).rails == []
+    groups = [nodes, *(nodes[at : at + 2] for at in range(0, 16, 2))]
+    runs = [RunDone(round=min(len(group), 2), nodes=group, verdict=Verdict.CRITICAL, cause=cause) for group in groups]
+    runs[0] = runs[0].model_copy(update={"round": 1})
+    assert bool(plan_next(BurnInFacts(nodes=nodes, runs=runs, rails=RAILS), WIDE).rails) is by_rail
+
+
+def test_a_rail_on_which_connections_break_carries_nothing() -> None:
+    nodes = names(16)
+    world = World(bad_rails={3: set(nodes)})
+
+    class Broken(World):
+        def run_over(self, rail: int, ring: list[str], number: int) -> RunDone:
+            done = world.run_over(rail, ring, number)
+            broken = {"busbw_gbs": None, "verdict": Verdict.CRITICAL, "cause": "network_error"} if rail == 3 else {}
+            return done.model_copy(update=broken)
+
+    played = play(nodes, Broken(bad_rails={3: set(nodes)}), WIDE, rails=RAILS)
+    assert played.plan.bad_rails == [3]
+    assert "(0 GB/s in 2 groups" in played.plan.because[0]
 
 
 def test_rails_are_left_out_where_the_setting_says_so_or_they_cannot_be_run() -> None:

@@ -15,8 +15,8 @@ from checks.judges import judgement as causes
 from workflows.decisions.burn_in_runs import NOT_ABOUT_NODES, RunDone, passed
 from workflows.decisions.burn_in_settings import BurnInLimits
 
-NOT_OF_A_RAIL = (causes.DATA_CORRUPTION, causes.GPU_ERROR)
-"""Failures that no network adapter makes."""
+NOT_OF_A_RAIL = (causes.DATA_CORRUPTION, causes.GPU_ERROR, causes.HANG, causes.TOOL_TIMEOUT)
+"""Failures that no network adapter makes; and hangs, in which a run over one rail would stand as long while a person waits."""
 
 
 class RailRun(NamedTuple):
@@ -36,10 +36,11 @@ class RailRuns:
         for run in runs:
             if run.rail is not None:
                 self._tried[run.rail].append(frozenset(run.nodes))
-                if run.busbw_gbs is not None:
-                    self._rates[run.rail][frozenset(run.nodes)] = run.busbw_gbs
+                rate = _rate(run)
+                if rate is not None:
+                    self._rates[run.rail][frozenset(run.nodes)] = rate
         measured = {run.round: False for run in runs if run.rail is not None}
-        measured |= {run.round: True for run in runs if run.rail is not None and run.busbw_gbs is not None}
+        measured |= {run.round: True for run in runs if run.rail is not None and _rate(run) is not None}
         self.rounds = len(measured)
         self.blind = not all(measured.values())
         """Whether a whole round measured nothing: the launcher cannot run a single rail."""
@@ -97,6 +98,11 @@ class RailRuns:
     @property
     def _only_one_group(self) -> bool:
         return len({group for groups in self._tried.values() for group in groups}) == 1
+
+
+def _rate(run: RunDone) -> float | None:
+    """What a rail carried, GB/s: nothing where its connection broke, None where the run tells nothing."""
+    return 0.0 if run.busbw_gbs is None and run.cause == causes.NETWORK_ERROR else run.busbw_gbs
 
 
 def is_common(runs: Sequence[RunDone], limits: BurnInLimits) -> bool:
