@@ -53,7 +53,7 @@ variable "auto_scaling_groups" {
 }
 
 variable "launch_spares" {
-  description = "Let the role aws launch spares from launch templates and reservations that have the tag hotspare:cluster, and end retired nodes (provision.templates)."
+  description = "Let the role aws launch spares from launch templates and reservations that have the tag hotspare:cluster, and end retired nodes, those of Auto Scaling groups with that tag too (provision.templates, policy.renew_retired)."
   type        = bool
   default     = false
 }
