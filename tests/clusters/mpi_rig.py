@@ -8,6 +8,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -147,6 +148,10 @@ class RealMpi:
         handle = await self.start(nodes, every_pair=every_pair)
         report = await handle.result()
         return report, await handle.query("runs", result_type=list[GroupRun])
+
+    def outputs(self) -> dict[Path, str]:
+        """What each run so far has printed on the head node, by its file there."""
+        return {file: file.read_text(errors="replace") for file in (self.cluster.folder / "cache").rglob("output")}
 
     async def busbw(self, nodes: list[str]) -> float:
         """Bus bandwidth of one group run of these nodes, whatever the judgement, at the resolution that bytes and time give."""

@@ -136,19 +136,18 @@ async def test_a_rank_that_is_killed_ends_its_run_without_a_pass_and_is_named(mp
     pair = mpi.cluster.names[:2]
     await mpi.links.slow_path("node-1", "node-2", STOPPED_MBITS)
     handle = await mpi.start(pair)
-    ranks: dict[str, list[int]] = {}
+    before = mpi.outputs()
     seen: list[GroupRun] = []
 
-    async def runs_on_both() -> bool:
-        ranks.update(await mpi.cluster.running("all_reduce_perf"))
-        return set(ranks) == set(pair)
+    async def has_begun() -> bool:
+        return any("Using devices" in text for file, text in mpi.outputs().items() if file not in before)
 
     async def has_ended() -> bool:
         seen[:] = await handle.query("runs", result_type=list[GroupRun])
         return seen[0].verdict is not None
 
-    await until(runs_on_both)
-    os.kill(ranks["node-2"][0], signal.SIGKILL)
+    await until(has_begun)
+    os.kill((await mpi.cluster.running("all_reduce_perf"))["node-2"][0], signal.SIGKILL)
     await until(has_ended)
     await handle.cancel()
     assert seen[0].verdict in (Verdict.CRITICAL, Verdict.UNKNOWN), seen[0]
