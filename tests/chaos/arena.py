@@ -272,7 +272,7 @@ class Arena:
 
     async def _all_ended(self, views: dict[str, WorkflowExecutionDescription]) -> bool:
         running = [key for key in _open(views) if not key.startswith("cluster/")]
-        return all([names.is_incident(key) and await self.waits_for_person(key) for key in running])
+        return all([names.is_incident(key) and not _acts(views[key]) and await self.waits_for_person(key) for key in running])
 
     async def waits_for_person(self, incident: str) -> bool:
         """Whether an incident waits for a word."""
@@ -362,6 +362,11 @@ async def arena(
 def _is_wait(pending: PendingActivityInfo) -> bool:
     started = pending.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
     return started and pending.activity_type.name in WAITS_FOR_OTHERS
+
+
+def _acts(view: WorkflowExecutionDescription) -> bool:
+    """Whether a step is under way: one that nobody answered about may be tried once more. A page goes out beside the work."""
+    return any(one.activity_type.name != "page" for one in view.raw_description.pending_activities)
 
 
 def _awaits_others(view: WorkflowExecutionDescription) -> bool:

@@ -166,7 +166,8 @@ def _once(arena: Arena) -> list[str]:
             found.append(f"{name} was restarted more often than host memory knows: {len(known)}")
         if machine.boot > 1 + fleet.count("reboot", name) + fleet.count("start_instance", name) + fleet.count("run.reboot", name):
             found.append(f"{name} has booted {machine.boot - 1} times")
-    attached = Counter(made.node for made in arena.points.made if made.point == "set_tags" and made.node.startswith("spare"))
+    tagged = [made for made in arena.points.made if (made.point, made.activity) == ("set_tags", "tag_node")]
+    attached = Counter(made.node for made in tagged if made.node.startswith("spare"))
     found += [f"{name} was attached or tagged {times} times" for name, times in attached.items() if times > 2]
     pages = {(page.incident, page.title): set[str]() for page in fleet.pages}
     for page in fleet.pages:
