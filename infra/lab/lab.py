@@ -130,6 +130,8 @@ class Lab:
             await asyncio.to_thread(self.endpoint.stop)
         if hasattr(self, "_fleet"):
             await self._fleet.close()
+        if hasattr(self, "agents"):
+            await self.agents.close()
         if self.temporal is not None:
             await self.temporal.stop()
 

@@ -13,6 +13,7 @@ import boto3
 from activities.names import ROLE_HEAD
 from infra.lab.node import LabNode, NodeState
 from infra.lab.options import REGION
+from infra.lab.owner_guard import OwnerGuard
 from infra.ssm.documents import ACTIONS, text_of
 
 BUCKET = "hotspare-lab-outputs"
@@ -55,6 +56,8 @@ class HotspareAgents:
     def __init__(self, token_file: Path) -> None:
         self._token_file = token_file
         self.intake_port = _free_port()
+        self._running: dict[str, int] = {}
+        self._guard = OwnerGuard()
 
     async def begin(self, node: LabNode) -> None:
         """Start the agent of a node that has just come up."""
@@ -64,7 +67,13 @@ class HotspareAgents:
         words = ["--node", node.name, "--intake", f"http://127.0.0.1:{self.intake_port}", "--token-file", str(self._token_file)]
         folder = node.root / "var/lib/hotspare-agent"
         folder.mkdir(parents=True, exist_ok=True)
-        await node.processes.start([python, "-m", "workers.launch", "agent", *words, "--folder", str(folder)])
+        started = await node.processes.start([python, "-m", "workers.launch", "agent", *words, "--folder", str(folder)])
+        self._running[node.name] = started.pid
+        await self._guard.watch(self._running.values())
+
+    async def close(self) -> None:
+        """Guard no longer; the agents go with their nodes."""
+        await self._guard.close()
 
 
 def make_documents(url: str, credentials: Mapping[str, str]) -> None:
