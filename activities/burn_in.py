@@ -19,7 +19,7 @@ from activities.leftovers import WHAT_TO_DO as END_THEM
 from activities.leftovers import Leftovers, cleared
 from activities.message import Message
 from activities.node_access import LOST, DetachedRun
-from activities.settings import BurnInSettings
+from activities.settings_burn_in import BurnInSettings
 from checks.judges.nccl_log import read_log
 from checks.judges.nccl_tests import judge
 from checks.model import Verdict

@@ -27,7 +27,8 @@ from activities.evidence_taking import Taking, about, case_of
 from activities.node_messages import CollectEvidence, EvidenceBundle
 from activities.node_words import LINE_LIMIT
 from activities.probing import ProbeCrashed, ProbeWish
-from activities.settings import AccessSettings, EvidenceSettings, StoreSettings
+from activities.settings import EvidenceSettings, StoreSettings
+from activities.settings_access import AccessSettings
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from activities.kubernetes import POD, KubernetesApi, Object, annotations_of, la
 from activities.kubernetes_marks import mark_on
 from activities.kubernetes_nodes import KubernetesNodes, is_ready
 from activities.names import KUBE_MANAGED_BY
-from activities.settings import KubernetesSettings
+from activities.settings_jobs import KubernetesSettings
 
 LOOK_S = 1.0
 """Seconds between looks at the pods. Hotspare default."""

@@ -14,7 +14,7 @@ from activities.errors import HotspareError, as_application_error
 from activities.host_memory import HostMemory, remember_bandwidth
 from activities.inventory import Node
 from activities.message import Message
-from activities.settings import LearnedSettings
+from activities.settings_burn_in import LearnedSettings
 from checks.judges.learned import Learned, LearnedRules, learned_from
 from checks.judges.nccl_software import Software
 from checks.parity import Configuration, configuration_from_json

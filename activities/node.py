@@ -50,7 +50,8 @@ from activities.node_words import (
 )
 from activities.parity import FleetParity, JoinVerdict
 from activities.probing import Probe, ProbeCrashed, ProbeWish
-from activities.settings import AccessSettings, BurnInSettings
+from activities.settings_access import AccessSettings
+from activities.settings_burn_in import BurnInSettings
 from checks.model import Verdict
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Any
 
 from activities.inventory import Node
 from activities.node_access import NodeAccess
-from activities.settings import AccessSettings
+from activities.settings_access import AccessSettings
 from checks.catalog import read_overrides
 from checks.model import Action, Confidence, Diagnosis, Finding, GpuRef, KernelEvent, Verdict
 from checks.parity import Configuration, configuration_from_json

@@ -14,7 +14,7 @@ from activities.errors import BadInput, CapabilityMissing, CommandFailed, Precon
 from activities.inventory import Inventory, Node
 from activities.message import Message
 from activities.node_access import NodeAccess
-from activities.settings import SlurmSettings
+from activities.settings_jobs import SlurmSettings
 
 COMMAND_DEADLINE_S = 30.0
 """Seconds for one command; slurmctld's own MessageTimeout is 10 s. Hotspare default."""

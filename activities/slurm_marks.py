@@ -14,7 +14,7 @@ from activities.errors import BadInput, NodeUnreachable, NotOurs, PreconditionFa
 from activities.inventory import Node
 from activities.names import PREFIX
 from activities.quarantine import Mark
-from activities.settings import SlurmSettings
+from activities.settings_jobs import SlurmSettings
 from activities.slurm import NodeNames, Slurm, SlurmNode
 
 REASON_LIMIT = 900

@@ -15,22 +15,20 @@ from pydantic import BaseModel, Field, ValidationError, field_validator
 
 from activities.errors import BadInput
 from activities.settings import (
-    AccessSettings,
     AwsSettings,
-    BurnInSettings,
     EffectSettings,
     EvidenceSettings,
     HealerSettings,
     InventorySettings,
-    JobSettings,
-    KubernetesSettings,
     NotifySettings,
     ParitySettings,
     ProvisionSettings,
     Section,
-    SlurmSettings,
     StoreSettings,
 )
+from activities.settings_access import AccessSettings
+from activities.settings_burn_in import BurnInSettings
+from activities.settings_jobs import JobSettings, KubernetesSettings, SlurmSettings
 from activities.spare_work import PreemptibleSettings
 from checks.catalog import BadOverride, read_overrides
 from checks.parity import FACTS

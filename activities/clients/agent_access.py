@@ -24,7 +24,8 @@ from activities.inventory import Node
 from activities.kubernetes import CONFIG_MAP, JOB, LEASE, NODE, POD, KubernetesApi, Object, instance_id_of
 from activities.names import ROLE_HEAD
 from activities.node_access import LOST, AccessTo, CommandResult, DetachedRun, NodeAccess
-from activities.settings import AccessSettings, KubernetesSettings
+from activities.settings_access import AccessSettings
+from activities.settings_jobs import KubernetesSettings
 
 FILE_LIMIT_BYTES = 700_000
 """Largest file that is put on a node. Source: a ConfigMap holds 1 MiB."""

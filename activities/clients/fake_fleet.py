@@ -61,18 +61,10 @@ from activities.probing import ChecksArchive, Probe
 from activities.provisioning import Launch, ProvisioningActivities
 from activities.quarantine import QUARANTINE_DIR, HeadFileMarks, QuarantineActivities, QuarantineMarks
 from activities.reconcile import ReconcileActivities
-from activities.settings import (
-    AccessSettings,
-    BurnInSettings,
-    EffectSettings,
-    EvidenceSettings,
-    HealerSettings,
-    JobSettings,
-    LearnedSettings,
-    ParitySettings,
-    ProvisionSettings,
-    StoreSettings,
-)
+from activities.settings import EffectSettings, EvidenceSettings, HealerSettings, ParitySettings, ProvisionSettings, StoreSettings
+from activities.settings_access import AccessSettings
+from activities.settings_burn_in import BurnInSettings, LearnedSettings
+from activities.settings_jobs import JobSettings
 from activities.spare_records import SpareActivities, records_of
 from activities.spare_work import PreemptibleSettings, SpareWorkActivities
 from activities.stood_back import StoodBack

@@ -20,7 +20,9 @@ from activities.inventory import Node
 from activities.kubernetes import JOB, SECRET, KubernetesApi, Object
 from activities.names import KUBE_MANAGED_BY
 from activities.node_access import DetachedRun
-from activities.settings import AccessSettings, BurnInSettings, KubernetesSettings
+from activities.settings_access import AccessSettings
+from activities.settings_burn_in import BurnInSettings
+from activities.settings_jobs import KubernetesSettings
 
 KEYS = "/etc/hotspare-burn-in"
 SSHD = (

@@ -13,7 +13,8 @@ from kubernetes.config import ConfigException, load_incluster_config, new_client
 from activities.clients.eks_token import EksToken
 from activities.clients.kubernetes_api import KubernetesClient
 from activities.errors import AccessRefused, BadInput, ProviderBusy
-from activities.settings import AwsSettings, KubernetesSettings
+from activities.settings import AwsSettings
+from activities.settings_jobs import KubernetesSettings
 
 
 def connect(settings: KubernetesSettings, aws: AwsSettings, session: Callable[[], boto3.session.Session]) -> KubernetesClient:

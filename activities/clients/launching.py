@@ -9,7 +9,7 @@ from pathlib import Path
 from activities.clients import group_run
 from activities.errors import BadInput
 from activities.inventory import Node
-from activities.settings import BurnInSettings
+from activities.settings_burn_in import BurnInSettings
 from checks.catalog.nccl_environment import Variable, nccl_environment
 from checks.model import RUN_VARIABLE
 

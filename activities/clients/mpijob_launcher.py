@@ -20,7 +20,9 @@ from activities.inventory import Node
 from activities.kubernetes import CONFIG_MAP, MPI_JOB, KubernetesApi, Object
 from activities.names import KUBE_MANAGED_BY, PREFIX
 from activities.node_access import LOST, DetachedRun
-from activities.settings import AccessSettings, BurnInSettings, KubernetesSettings
+from activities.settings_access import AccessSettings
+from activities.settings_burn_in import BurnInSettings
+from activities.settings_jobs import KubernetesSettings
 
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 """Lets mpirun run as the pod's user. Source: mpirun(1) of Open MPI 4.1."""

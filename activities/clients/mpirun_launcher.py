@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from activities.clients.launching import around, filled, words_of
 from activities.inventory import Node
 from activities.node_access import DetachedRun, NodeAccess
-from activities.settings import BurnInSettings
+from activities.settings_burn_in import BurnInSettings
 
 ONLY_GPU = "CUDA_VISIBLE_DEVICES"
 """Limits a rank to one GPU, by its local index. Source: CUDA C++ Programming Guide, CUDA environment variables."""

@@ -13,7 +13,7 @@ from activities.clients import pod_run
 from activities.errors import BadInput
 from activities.kubernetes import Object
 from activities.names import KUBE_MANAGED_BY
-from activities.settings import AccessSettings
+from activities.settings_access import AccessSettings
 
 HOST_ROOT = "/host"
 """Where the node's root file system is mounted in every pod of ours: `checks/host.py` looks there."""

@@ -14,7 +14,8 @@ from activities.clients.aws_session import session_of
 from activities.clients.ec2_boto3 import ONCE, PATIENT, mapped
 from activities.errors import AccessRefused, BadInput, CapabilityMissing, NodeUnreachable, ProviderBusy
 from activities.run_command import CARRIED, AgentSeen, Invocation
-from activities.settings import AwsSettings, RunCommandSettings
+from activities.settings import AwsSettings
+from activities.settings_access import RunCommandSettings
 
 NO_AGENT = "InvalidInstanceId"
 """No agent is registered or heard of, or the instance is not running. Source: SSM API Reference, SendCommand, "Errors"."""

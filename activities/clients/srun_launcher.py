@@ -20,7 +20,7 @@ from activities.inventory import Node
 from activities.names import PREFIX, is_incident
 from activities.node_access import DetachedRun, NodeAccess
 from activities.quarantine import Mark
-from activities.settings import BurnInSettings
+from activities.settings_burn_in import BurnInSettings
 from activities.slurm import Slurm
 from activities.slurm_marks import SlurmMarks
 

@@ -23,7 +23,7 @@ from activities.clock import beat
 from activities.errors import AccessRefused, BadInput, CommandFailed, DeadlinePassed, NodeUnreachable
 from activities.inventory import Node
 from activities.node_access import CommandResult, DetachedRun, NodeAccess
-from activities.settings import AccessSettings
+from activities.settings_access import AccessSettings
 from checks import detached_run
 from checks.named_runs import folder_name
 

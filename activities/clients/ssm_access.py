@@ -28,7 +28,7 @@ from activities.inventory import Node
 from activities.names import ROLE_HEAD
 from activities.node_access import AccessTo, CommandResult, DetachedRun, NodeAccess
 from activities.run_command import ENDED, NEVER_CAME, SHORTEST_DELIVERY_S, STOPPED, WAITING, Invocation, RunCommandClient
-from activities.settings import AccessSettings
+from activities.settings_access import AccessSettings
 from checks.named_runs import GRACE_S, folder_name, packed_options, unpacked
 from checks.node_commands import NODE_COMMANDS, named
 

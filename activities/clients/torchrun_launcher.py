@@ -19,7 +19,7 @@ from activities.clients.mpirun_launcher import ONLY_GPU, whole
 from activities.errors import BadInput, HotspareError
 from activities.inventory import Node
 from activities.node_access import LOST, AccessTo, DetachedRun
-from activities.settings import BurnInSettings
+from activities.settings_burn_in import BurnInSettings
 
 AT_ONCE = 16
 """Nodes spoken to side by side. Hotspare default: as many as are probed side by side."""

@@ -25,7 +25,7 @@ from activities.jobs.messages import (
 from activities.jobs.protocol import JobAdapter, JobState, JobStatus
 from activities.jobs.training_proof import TrainingProof
 from activities.quarantine import QuarantineMarks
-from activities.settings import JobSettings
+from activities.settings_jobs import JobSettings
 
 
 class JobActivities:

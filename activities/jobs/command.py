@@ -13,7 +13,7 @@ from activities.errors import BadInput, CapabilityMissing, CommandFailed, Precon
 from activities.inventory import Node
 from activities.jobs.protocol import JobStatus
 from activities.node_access import CommandResult, NodeAccess
-from activities.settings import JobSettings
+from activities.settings_jobs import JobSettings
 
 TEMPORARY_FAILURE = 75
 """Exit status "try again later". Source: EX_TEMPFAIL of sysexits.h."""

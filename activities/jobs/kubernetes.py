@@ -29,7 +29,7 @@ from activities.jobs.protocol import JobState, JobStatus, RestartedBy
 from activities.kubernetes import POD, KubernetesApi, Object, annotations_of
 from activities.kubernetes_nodes import KubernetesNodes, is_ready
 from activities.names import KUBE_HELD, KUBE_TOKEN
-from activities.settings import JobSettings, KubernetesSettings
+from activities.settings_jobs import JobSettings, KubernetesSettings
 
 
 class KubernetesJobs:

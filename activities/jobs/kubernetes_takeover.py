@@ -21,7 +21,7 @@ from activities.kubernetes_marks import mark_on
 from activities.kubernetes_nodes import KubernetesNodes
 from activities.kubernetes_taints import lease_value, taint_value
 from activities.names import KUBE_HELD, KUBE_LEASE, KUBE_NODE_SET, KUBE_PLACED, KUBE_SPARE, KUBE_TOKEN
-from activities.settings import JobSettings
+from activities.settings_jobs import JobSettings
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from activities.errors import HotspareError
 from activities.jobs.command import fill
 from activities.message import Message
 from activities.node_access import NodeAccess
-from activities.settings import JobSettings
+from activities.settings_jobs import JobSettings
 
 
 class Progress(Message):

@@ -10,7 +10,7 @@ from activities.inventory import Node
 from activities.jobs.progress import ProgressCommand
 from activities.jobs.protocol import JobState, JobStatus, RestartedBy
 from activities.jobs.slurm_jobs import JOB, SlurmJob, newest_first, remember
-from activities.settings import JobSettings, SlurmSettings
+from activities.settings_jobs import JobSettings, SlurmSettings
 from activities.slurm import NodeNames, Slurm
 
 POLL_S = 0.5

@@ -15,7 +15,7 @@ from activities.clients.fake_memory import FakeMemory
 from activities.clients.sqlite_memory import SqliteMemory
 from activities.host_memory import HostMemory
 from activities.probing import ChecksArchive, Probe
-from activities.settings import AccessSettings
+from activities.settings_access import AccessSettings
 from tests.activities.dynamo_server import DynamoServer
 from tests.activities.loopback_node import LoopbackNode
 

@@ -17,7 +17,7 @@ from activities.kubernetes_nodes import KubernetesNodes
 from activities.kubernetes_taints import leased_to, released, taint_value, taints_of
 from activities.names import KUBE_LEASE, KUBE_QUARANTINE, KUBE_SPARE
 from activities.quarantine import Mark
-from activities.settings import KubernetesSettings
+from activities.settings_jobs import KubernetesSettings
 from tests.activities.conftest import attempt
 from tests.activities.kubernetes_world import GPU, NAMESPACE, KubeletClock, ListedNodes, World
 from tests.activities.test_host_memory import NOON

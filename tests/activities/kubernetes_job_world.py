@@ -18,7 +18,7 @@ from activities.names import (
     KUBE_SPARE,
     KUBE_STEP,
 )
-from activities.settings import JobSettings, KubernetesSettings
+from activities.settings_jobs import JobSettings, KubernetesSettings
 from tests.activities.kubernetes_world import GPU, NAMESPACE, KubeletClock, ListedNodes, World
 
 TRAIN = "default/jobset/train"

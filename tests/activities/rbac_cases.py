@@ -38,7 +38,10 @@ from activities.kubernetes_marks import KubernetesMarks
 from activities.kubernetes_nodes import KubernetesNodes
 from activities.names import KUBE_HELD, KUBE_NODE_SET
 from activities.nvsentinel import OPT_OUT, NvSentinelHealers
-from activities.settings import AccessSettings, BurnInSettings, HealerSettings, JobSettings, KubernetesSettings
+from activities.settings import HealerSettings
+from activities.settings_access import AccessSettings
+from activities.settings_burn_in import BurnInSettings
+from activities.settings_jobs import JobSettings, KubernetesSettings
 from activities.stood_back import StoodBack
 from tests.activities.conftest import attempt
 from tests.activities.kubernetes_contract import OURS

@@ -16,7 +16,8 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from activities.clients.run_command_boto3 import RunCommandBoto3
 from activities.clients.ssm_access import SsmAccess
-from activities.settings import AccessSettings, AwsRole, AwsSettings, RunCommandSettings
+from activities.settings import AwsRole, AwsSettings
+from activities.settings_access import AccessSettings, RunCommandSettings
 from infra.lab.ec2_calls import Answer, read_call
 from infra.lab.moto_instances import forget_everything
 from infra.lab.node_root import install_hotspare

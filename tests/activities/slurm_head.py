@@ -9,7 +9,7 @@ from typing import Any
 
 from activities.inventory import Node
 from activities.node_access import CommandResult, DetachedRun
-from activities.settings import JobSettings, SlurmSettings
+from activities.settings_jobs import JobSettings, SlurmSettings
 from activities.slurm import Slurm
 
 RECORDED = Path(__file__).with_name("data") / "slurm"

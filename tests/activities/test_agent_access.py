@@ -16,7 +16,8 @@ from activities.errors import CapabilityMissing, DeadlinePassed, NodeUnreachable
 from activities.kubernetes import CONFIG_MAP, JOB, LEASE, Object
 from activities.node_access import LOST, NodeAccess
 from activities.probing import ChecksArchive, Probe, ProbeWish
-from activities.settings import AccessSettings, KubernetesSettings, PodSettings
+from activities.settings_access import AccessSettings, PodSettings
+from activities.settings_jobs import KubernetesSettings
 from checks.archive import build_archive
 from tests.activities.loopback_node import LoopbackNode
 from tests.activities.pod_runner import NAMESPACE, PodRunner

@@ -19,7 +19,7 @@ from activities.clients.mpirun_launcher import MpirunLauncher, group_command
 from activities.errors import NodeUnreachable
 from activities.node_access import LOST, DetachedRun
 from activities.probing import Probe
-from activities.settings import BurnInSettings
+from activities.settings_burn_in import BurnInSettings
 from checks.model import Verdict
 from tests.activities.conftest import attempt
 

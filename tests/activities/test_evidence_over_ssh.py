@@ -20,7 +20,8 @@ from activities.evidence_asides import EvidenceSources
 from activities.evidence_bundle import Bundle, unpack
 from activities.node_messages import CollectEvidence, EvidenceBundle
 from activities.probing import ChecksArchive, Probe
-from activities.settings import AccessSettings, EvidenceSettings, StoreSettings
+from activities.settings import EvidenceSettings, StoreSettings
+from activities.settings_access import AccessSettings
 from checks.archive import build_archive
 from tests.activities.conftest import attempt
 from tests.activities.loopback_node import LoopbackNode

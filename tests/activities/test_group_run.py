@@ -14,7 +14,7 @@ import pytest
 from activities.clients import group_run
 from activities.clients.launching import around, filled, words_of
 from activities.inventory import Node
-from activities.settings import BurnInSettings
+from activities.settings_burn_in import BurnInSettings
 from checks.catalog.loading import load
 from checks.catalog.nccl_environment import nccl_environment, variables
 

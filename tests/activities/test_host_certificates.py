@@ -16,7 +16,7 @@ from activities.clients.host_keys import HostKey
 from activities.clients.known_hosts import authorities
 from activities.clients.ssh_paramiko import SshAccessTo
 from activities.errors import AccessRefused
-from activities.settings import AccessSettings
+from activities.settings_access import AccessSettings
 from tests.activities.loopback_node import LoopbackNode, public_words
 
 MADE_BY_OPENSSH = (

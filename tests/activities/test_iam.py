@@ -25,7 +25,7 @@ from tests.activities.eks_groups import let_groups_have_tags, make_cluster, make
 from tests.activities.iam_cases import CASES, INCIDENT, Rig
 from tests.activities.iam_endpoint import IamEndpoint, enforced, of_cluster, unenforced, without
 from tests.workers.test_wiring import calls
-from workers.wiring import ROLE_OF_QUEUE
+from workers.credentials import ROLE_OF_QUEUE
 
 ROWS = [(role, activity) for role, rows in PERMISSIONS.items() for activity in rows]
 NEEDS = [(role, activity, action) for role, rows in PERMISSIONS.items() for activity in rows for action in rows[activity]]

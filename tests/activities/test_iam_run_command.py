@@ -17,7 +17,8 @@ from activities.clients.run_command_boto3 import RunCommandBoto3
 from activities.clients.ssm_access import SsmAccess
 from activities.errors import AccessRefused, DeadlinePassed, HotspareError, NodeUnreachable
 from activities.inventory import Node
-from activities.settings import AccessSettings, AwsRole, AwsSettings, RunCommandSettings
+from activities.settings import AwsRole, AwsSettings
+from activities.settings_access import AccessSettings, RunCommandSettings
 from infra.iam.run_command import (
     AGENT,
     CANCEL,

@@ -19,7 +19,7 @@ from activities.jobs.none import NoJobAdapter
 from activities.jobs.protocol import JobState, JobStatus, RestartedBy
 from activities.names import ROLE_WORKER, TAG_ROLE
 from activities.quarantine import HeadFileMarks, Mark, QuarantineActivities, QuarantineMarks, QuarantineNode
-from activities.settings import JobSettings
+from activities.settings_jobs import JobSettings
 from tests.activities.conftest import attempt
 
 NODES = ["node-1", "node-2", "node-3", "node-4"]

@@ -17,7 +17,8 @@ from activities.errors import BadInput, CapabilityMissing, CommandFailed, Hotspa
 from activities.jobs.command import CommandJobAdapter, fill
 from activities.jobs.protocol import JobState
 from activities.node_access import CommandResult, DetachedRun
-from activities.settings import AccessSettings, JobSettings
+from activities.settings_access import AccessSettings
+from activities.settings_jobs import JobSettings
 from tests.activities.loopback_node import LoopbackNode
 
 SETTINGS = JobSettings(

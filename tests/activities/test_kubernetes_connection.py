@@ -18,7 +18,8 @@ from activities.clients.eks_token import RENEW_S, EksToken
 from activities.clients.kubernetes_connection import connect, described
 from activities.errors import AccessRefused, BadInput, NodeUnreachable
 from activities.kubernetes import NODE
-from activities.settings import AwsSettings, KubernetesSettings
+from activities.settings import AwsSettings
+from activities.settings_jobs import KubernetesSettings
 
 CLUSTER = "train"
 

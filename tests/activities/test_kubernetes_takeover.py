@@ -23,7 +23,7 @@ from activities.names import (
     KUBE_TOKEN,
 )
 from activities.quarantine import QuarantineMarks
-from activities.settings import JobSettings
+from activities.settings_jobs import JobSettings
 from tests.activities.conftest import attempt
 from tests.activities.kubernetes_job_world import TRAIN, Jobs
 from tests.activities.kubernetes_world import GPU, NAMESPACE

@@ -12,7 +12,7 @@ from activities.jobs.kubernetes_kueue import KUEUE_QUEUE
 from activities.jobs.messages import AwaitController
 from activities.kubernetes import JOB_SET, KUEUE_WORKLOAD, POD
 from activities.quarantine import QuarantineMarks
-from activities.settings import JobSettings
+from activities.settings_jobs import JobSettings
 from tests.activities.conftest import attempt
 from tests.activities.kubernetes_job_world import TRAIN, Jobs
 from tests.activities.kubernetes_world import NAMESPACE

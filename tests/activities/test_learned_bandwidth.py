@@ -13,7 +13,7 @@ from activities.clients.fake_fleet import FakeFleet
 from activities.errors import ProviderBusy
 from activities.learned_bandwidth import LearnedFloors, versions_of
 from activities.probing import Probe
-from activities.settings import BurnInSettings, LearnedSettings
+from activities.settings_burn_in import BurnInSettings, LearnedSettings
 from checks.judges.nccl_software import Software
 from checks.model import Verdict
 from checks.parity import Configuration

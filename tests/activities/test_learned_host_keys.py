@@ -12,7 +12,7 @@ from activities.clients.host_keys import BEGIN, END
 from activities.clients.ssh_paramiko import SshAccessTo
 from activities.errors import AccessRefused, PreconditionFailed, ProviderBusy
 from activities.node_access import NodeAccess
-from activities.settings import AccessSettings
+from activities.settings_access import AccessSettings
 from tests.activities.loopback_node import LoopbackNode, public_words
 
 

@@ -18,7 +18,8 @@ from activities.clients.ssm_access import SsmAccess
 from activities.errors import CapabilityMissing, NodeUnreachable
 from activities.kubernetes import NODE
 from activities.node_access import LOST, DetachedRun, NodeAccess
-from activities.settings import AccessSettings, KubernetesSettings
+from activities.settings_access import AccessSettings
+from activities.settings_jobs import KubernetesSettings
 from tests.activities.loopback_node import LoopbackNode
 from tests.activities.pod_runner import NAMESPACE, PodRunner
 from tests.activities.run_command_rig import RunCommandRig

@@ -18,7 +18,8 @@ from activities.names import TAG_QUARANTINE, incident_id
 from activities.node import DeepTest, Examine, Gpu, NodeActivities, Report, ResetGpu
 from activities.node_access import CommandResult, NodeAccess
 from activities.probing import Probe
-from activities.settings import AccessSettings, BurnInSettings
+from activities.settings_access import AccessSettings
+from activities.settings_burn_in import BurnInSettings
 from checks.model import Action, Confidence, Verdict
 from tests.activities.conftest import attempt
 

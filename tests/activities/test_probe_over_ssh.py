@@ -13,7 +13,8 @@ from activities.clients.fake_memory import FakeMemory
 from activities.clients.ssh_paramiko import SshAccessTo
 from activities.node import Examine, NodeActivities
 from activities.probing import ChecksArchive, Probe
-from activities.settings import AccessSettings, BurnInSettings
+from activities.settings_access import AccessSettings
+from activities.settings_burn_in import BurnInSettings
 from checks.archive import build_archive
 from checks.model import Verdict
 from tests.activities.loopback_node import LoopbackNode

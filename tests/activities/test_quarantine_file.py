@@ -11,7 +11,7 @@ from activities.clients.fake_fleet import FakeFleet
 from activities.clients.ssh_paramiko import SshAccessTo
 from activities.errors import CommandFailed
 from activities.quarantine import QUARANTINE_DIR, HeadFileMarks, Mark, QuarantineMarks
-from activities.settings import AccessSettings
+from activities.settings_access import AccessSettings
 from tests.activities.loopback_node import LoopbackNode
 from tests.activities.test_host_memory import NOON
 

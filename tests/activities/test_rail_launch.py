@@ -11,7 +11,7 @@ from activities.burn_in import BurnInActivities, GroupTest
 from activities.clients.fake_fleet import FakeFleet
 from activities.clients.mpirun_launcher import group_command, rail_command
 from activities.probing import Probe
-from activities.settings import BurnInSettings
+from activities.settings_burn_in import BurnInSettings
 from checks.model import Verdict
 
 

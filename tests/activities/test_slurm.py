@@ -16,7 +16,7 @@ from activities.inventory import Node
 from activities.jobs.protocol import JobState, RestartedBy
 from activities.jobs.slurm import SlurmJobs
 from activities.quarantine import Mark
-from activities.settings import SlurmSettings
+from activities.settings_jobs import SlurmSettings
 from activities.slurm import NodeNames, SlurmNode
 from activities.slurm_marks import REASON_LIMIT, SlurmMarks, mark_in, reason_of
 from tests.activities.slurm_head import JOB, NODES, Head, job_row, maybe, node_row, slurm_of

@@ -11,7 +11,7 @@ from activities.clients.fake_fleet import FakeFleet
 from activities.errors import CommandFailed
 from activities.node_access import CommandResult
 from activities.probing import ChecksArchive, Probe
-from activities.settings import AccessSettings
+from activities.settings_access import AccessSettings
 from activities.spare_work import Cleared, ClearSpare, CommandSpareWork, PreemptibleSettings, SpareWorkActivities
 from tests.activities.conftest import attempt
 

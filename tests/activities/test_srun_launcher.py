@@ -10,7 +10,8 @@ import pytest
 from activities.clients.srun_launcher import SrunLauncher, job_name
 from activities.errors import CommandFailed, NodeUnreachable, NotOurs
 from activities.node_access import CommandResult, DetachedRun
-from activities.settings import BurnInSettings, SlurmSettings
+from activities.settings_burn_in import BurnInSettings
+from activities.settings_jobs import SlurmSettings
 from activities.slurm_marks import SlurmMarks, mark_in
 from tests.activities.slurm_head import NODES, Head, node_row, slurm_of
 

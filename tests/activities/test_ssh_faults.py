@@ -22,7 +22,9 @@ from activities.errors import AccessRefused, DeadlinePassed, NodeUnreachable
 from activities.inventory import Node
 from activities.node import DeepTest, Examination, Examine, NodeActivities, Report
 from activities.probing import ChecksArchive, Probe
-from activities.settings import AccessSettings, BurnInSettings, EffectSettings
+from activities.settings import EffectSettings
+from activities.settings_access import AccessSettings
+from activities.settings_burn_in import BurnInSettings
 from checks.archive import build_archive
 from checks.callers_clock import callers_clock
 from checks.model import Action, Verdict

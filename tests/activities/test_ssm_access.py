@@ -25,7 +25,7 @@ from activities.errors import (
 from activities.inventory import Node
 from activities.names import ROLE_HEAD
 from activities.run_command import AgentSeen, Invocation
-from activities.settings import AccessSettings, RunCommandSettings
+from activities.settings_access import AccessSettings, RunCommandSettings
 from checks.named_runs import packed, packed_options
 from tests.activities.loopback_node import LoopbackNode
 from tests.activities.run_command_rig import BUCKET, RunCommandRig

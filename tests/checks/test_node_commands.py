@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from activities.evidence_parts import node_parts
-from activities.settings import BurnInSettings, EvidenceSettings
+from activities.settings import EvidenceSettings
+from activities.settings_burn_in import BurnInSettings
 from checks.host import Host
 from checks.node_commands import NODE_COMMANDS, NotInTable, command_line, named
 from checks.node_scripts import TAILS

@@ -21,7 +21,7 @@ from activities.kubernetes_nodes import KubernetesNodes
 from activities.kubernetes_taints import taint_value
 from activities.names import KUBE_CHECKPOINT_STEP, KUBE_SPARE, KUBE_STEP
 from activities.quarantine import Mark
-from activities.settings import JobSettings, KubernetesSettings
+from activities.settings_jobs import JobSettings, KubernetesSettings
 from tests.activities.kubernetes_world import GPU, NAMESPACE, ListedNodes
 from tests.clusters.loop_plane import WORKER, Plane
 

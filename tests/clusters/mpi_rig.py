@@ -29,7 +29,8 @@ from activities.inventory import InventoryActivities, Node
 from activities.jobs.protocol import JobAdapter
 from activities.node_access import NodeAccess
 from activities.probing import Probe, ProbeWish
-from activities.settings import AccessSettings, BurnInSettings
+from activities.settings_access import AccessSettings
+from activities.settings_burn_in import BurnInSettings
 from infra.lab.namespaces.cluster import HEAD, Namespaces
 from infra.lab.namespaces.tools import lacking
 from workflows.decide import DecideActivities

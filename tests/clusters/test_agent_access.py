@@ -18,7 +18,10 @@ from activities.inventory import Node
 from activities.kubernetes import JOB, KubernetesApi
 from activities.node_access import LOST, DetachedRun, NodeAccess
 from activities.probing import ChecksArchive, Probe, ProbeWish
-from activities.settings import AccessSettings, AwsSettings, BurnInSettings, KubernetesSettings
+from activities.settings import AwsSettings
+from activities.settings_access import AccessSettings
+from activities.settings_burn_in import BurnInSettings
+from activities.settings_jobs import KubernetesSettings
 from checks.archive import build_archive
 from infra.lab.faults import Fault
 from infra.lab.kube.cluster import KubernetesCluster

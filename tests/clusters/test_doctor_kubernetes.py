@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from activities.inventory import Node
-from activities.settings import AccessSettings, KubernetesSettings
+from activities.settings_access import AccessSettings
+from activities.settings_jobs import KubernetesSettings
 from checks.model import Verdict
 from tests.clusters.loop_plane import OBSERVER, WORKER, Plane
 from workers.cli.health import Line, overall

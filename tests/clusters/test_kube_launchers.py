@@ -19,7 +19,10 @@ from activities.clients.mpijob_launcher import MpiJobLauncher, mpi_job_name
 from activities.inventory import Node
 from activities.kubernetes import NODE, POD, KubernetesApi
 from activities.leftovers import Leftovers
-from activities.settings import AccessSettings, AwsSettings, BurnInSettings, KubernetesSettings
+from activities.settings import AwsSettings
+from activities.settings_access import AccessSettings
+from activities.settings_burn_in import BurnInSettings
+from activities.settings_jobs import KubernetesSettings
 from checks.model import RUN_VARIABLE
 from infra.lab.lab import Lab
 from infra.lab.options import LabOptions

@@ -21,7 +21,8 @@ from activities.kubernetes import CONFIG_MAP, DISRUPTION_BUDGET, JOB, NODE, POD,
 from activities.kubernetes_marks import KubernetesMarks
 from activities.kubernetes_nodes import KubernetesNodes
 from activities.names import KUBE_QUARANTINE
-from activities.settings import AwsSettings, KubernetesSettings
+from activities.settings import AwsSettings
+from activities.settings_jobs import KubernetesSettings
 from tests.activities.kubernetes_contract import OURS, DrainContract, MarksContract, VerbsContract, seen
 from tests.activities.kubernetes_world import GPU, NAMESPACE, KubeletClock, ListedNodes, World
 from tests.clusters.loop_plane import OBSERVER, WORKER, Plane

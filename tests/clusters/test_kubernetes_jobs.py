@@ -14,7 +14,7 @@ from activities.jobs.protocol import JobState
 from activities.kubernetes import JOB, annotations_of, labels_of
 from activities.names import KUBE_HELD, KUBE_LEASE, KUBE_NODE_SET, KUBE_PLACED, KUBE_SPARE
 from activities.quarantine import QuarantineMarks
-from activities.settings import JobSettings
+from activities.settings_jobs import JobSettings
 from tests.activities.conftest import attempt
 from tests.activities.kubernetes_world import NAMESPACE
 from tests.clusters.kube_jobs_rig import Rig, World

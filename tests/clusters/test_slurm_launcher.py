@@ -16,7 +16,8 @@ from activities.errors import BadInput, CapabilityMissing, NotOurs
 from activities.inventory import Node
 from activities.names import incident_id
 from activities.quarantine import Mark
-from activities.settings import BurnInSettings, SlurmSettings
+from activities.settings_burn_in import BurnInSettings
+from activities.settings_jobs import SlurmSettings
 from activities.slurm_marks import SlurmMarks
 from checks.model import Verdict
 from tests.activities.launcher_contract import LONG, LauncherContract, ended, until

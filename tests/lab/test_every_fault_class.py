@@ -14,7 +14,7 @@ from activities.clients.ssh_paramiko import SshAccessTo
 from activities.inventory import Node
 from activities.node_access import NodeAccess
 from activities.probing import ChecksArchive, Probe, ProbeAnswer, ProbeWish
-from activities.settings import AccessSettings
+from activities.settings_access import AccessSettings
 from checks.archive import build_archive
 from checks.model import Confidence, Verdict
 from infra.lab.faults import Fault

@@ -11,7 +11,7 @@ import pytest
 from activities.clients.ssh_paramiko import SshAccessTo
 from activities.inventory import Node
 from activities.probing import ChecksArchive, Probe, ProbeWish
-from activities.settings import AccessSettings
+from activities.settings_access import AccessSettings
 from checks.archive import build_archive
 from checks.parity import Configuration, compare, own_differences
 from checks.parity.configuration import UNREADABLE

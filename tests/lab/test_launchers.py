@@ -15,7 +15,7 @@ from activities.clients.mpirun_launcher import MpirunLauncher
 from activities.clients.torchrun_launcher import TorchrunLauncher
 from activities.inventory import Node
 from activities.leftovers import Leftovers
-from activities.settings import BurnInSettings
+from activities.settings_burn_in import BurnInSettings
 from checks.judges.nccl_output import read
 from checks.judges.nccl_software import Software
 from checks.model import RUN_VARIABLE, Verdict

@@ -17,7 +17,7 @@ from activities.clients.fake_fleet import FakeFleet
 from activities.clients.fake_machine import FakeFault
 from activities.errors import BadInput
 from activities.probing import ChecksArchive, Probe
-from activities.settings import AccessSettings
+from activities.settings_access import AccessSettings
 from workers.cli import evidence as command
 from workers.cli.app import app
 

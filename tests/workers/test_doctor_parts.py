@@ -15,7 +15,8 @@ from activities.inventory import Node
 from activities.jobs.protocol import JobState, JobStatus, RestartedBy
 from activities.kubernetes import POD, Access, Kind
 from activities.owners import Owner
-from activities.settings import AccessSettings, JobSettings, KubernetesSettings
+from activities.settings_access import AccessSettings
+from activities.settings_jobs import JobSettings, KubernetesSettings
 from checks.model import Verdict
 from tests.workers.fakes import node
 from workers.cli import health_open

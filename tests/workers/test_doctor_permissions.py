@@ -11,7 +11,8 @@ from activities.clients.fake_permissions import FakePermissions
 from activities.inventory import Node
 from activities.owners import Owner
 from activities.permissions import Identity, Permitted, Tried
-from activities.settings import AwsRole, AwsSettings, EvidenceSettings, KubernetesSettings, ProvisionSettings
+from activities.settings import AwsRole, AwsSettings, EvidenceSettings, ProvisionSettings
+from activities.settings_jobs import KubernetesSettings
 from checks.model import Verdict
 from tests.workers.fakes import node
 from workers.cli.health import Line

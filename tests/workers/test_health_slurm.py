@@ -10,7 +10,7 @@ import pytest
 from activities.all_healers import AllHealers
 from activities.inventory import Node
 from activities.owners import Owner
-from activities.settings import SlurmSettings
+from activities.settings_jobs import SlurmSettings
 from checks.model import Verdict
 from tests.activities.slurm_head import NODES, Head, node_row, slurm_of
 from workers.cli.health import Line

@@ -12,8 +12,9 @@ from temporalio.client import Client
 
 import workflows
 from activities import names
+from workers.credentials import credentials_in_use
 from workers.settings import Settings, parse_settings
-from workers.wiring import Activity, Wiring, credentials_in_use
+from workers.wiring import Activity, Wiring
 from workers.worker import QUEUES
 from workflows import options
 

@@ -16,8 +16,9 @@ from checks.model import Verdict
 from infra.iam import provisioning, run_command
 from infra.iam.table import HYPERPOD, TAGS_WRITTEN, actions_of
 from workers.cli.health import Line
+from workers.credentials import ROLE_OF_QUEUE, credentials_in_use, credentials_of, observes
 from workers.settings import Settings
-from workers.wiring import ROLE_OF_QUEUE, Wiring, credentials_in_use, credentials_of, observes
+from workers.wiring import Wiring
 
 CLOCK_WARNS_S = 60.0
 """Difference from AWS' clock, or Temporal's, that is worth a line. Hotspare default: the checks believe a node's clock so far."""

@@ -15,8 +15,9 @@ from activities.names import ROLE_HEAD
 from checks.model import Verdict
 from workers.cli.health import Line
 from workers.cli.replay import many
+from workers.credentials import observes
 from workers.settings import Settings
-from workers.wiring import Wiring, observes
+from workers.wiring import Wiring
 
 PART, RIGHTS = "Kubernetes", "Kubernetes rights"
 

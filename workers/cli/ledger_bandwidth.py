@@ -11,7 +11,7 @@ from rich.text import Text
 
 from activities.bandwidth_records import BandwidthRecord
 from activities.host_memory import HostMemory
-from activities.settings import LearnedSettings
+from activities.settings_burn_in import LearnedSettings
 from checks.judges.learned import learned_from
 from workers.cli.common import Answer
 

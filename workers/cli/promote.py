@@ -18,8 +18,9 @@ from workers.cli.promote_healers import Healers, healers_in_words, look_for_heal
 from workers.cli.promoting import pools_apart, promoted, write_promotion
 from workers.cli.replay import MOST_INCIDENTS, SinceOption, closed_since, many, read_period
 from workers.cli.track_record import RUNG_NAMES, TrackRecord, track_record
+from workers.credentials import observes
 from workers.settings import Settings, load_settings
-from workers.wiring import Wiring, observes
+from workers.wiring import Wiring
 from workflows.decisions.gates import mode_of
 from workflows.decisions.ladder import DISRUPTIVE
 from workflows.decisions.replayed import Replay, in_words, replay

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from activities.settings import BurnInSettings
+from activities.settings_burn_in import BurnInSettings
 from infra.lab.fleet import HEAD
 from infra.lab.gathered_test import GatheredTest
 from infra.lab.node import LabNode
