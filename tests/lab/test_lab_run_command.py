@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -141,7 +142,8 @@ async def test_the_agent_on_a_node_starts_with_each_boot(console: Console) -> No
     boot = node.boot_id
     console.lab._fleet.reboot(node)
     await console.lab.reboot_done("node-1", boot)
-    after = agents_of(console.lab, "node-1")
+    while not (after := agents_of(console.lab, "node-1")):  # units start when the node is up
+        await asyncio.sleep(0.02)
     assert len(before) == len(after) == 1
     assert before != after
     assert agents_of(console.lab, "head") == []
@@ -149,8 +151,11 @@ async def test_the_agent_on_a_node_starts_with_each_boot(console: Console) -> No
 
 def agents_of(lab: Lab, node: str) -> list[int]:
     """Processes of Hotspare's agent on a node."""
-    commands = {pid: (PROC / str(pid) / "cmdline").read_bytes().split(b"\0") for pid in marked_processes(lab.nodes[node].root)}
-    return [pid for pid, words in commands.items() if b"agent" in words]
+    found = []
+    for pid in marked_processes(lab.nodes[node].root):
+        with suppress(OSError):  # it has ended meanwhile
+            found += [pid] if b"agent" in (PROC / str(pid) / "cmdline").read_bytes().split(b"\0") else []
+    return found
 
 
 @pytest.mark.parametrize(
