@@ -205,13 +205,14 @@ async def test_a_group_that_replaces_the_member_at_the_same_time_ends_with_one_n
             await run(*command("report", "node-2", "--xid", "79", "--json"))
             await ending.reached()
             node.server.hangs = True
-            await until(lambda: lab.endpoint.auto_scaling.replaced == [node.instance_id])
+            await until(lambda: state_of(node.instance_id) in ("shutting-down", "terminated"))
             ending.release()
             report, done = await incident.result(), await sent_back.result()
             story = [line["text"] for line in await sent_back.query("story")]
         assert (report.fate, done.outcome) == ("retired", "in the pool"), (report.story, story)
         [new] = [lab.nodes[name] for name in set(lab.nodes) - before]
         assert (new.instance_id, node.state) == (done.spare, NodeState.TERMINATED)
+        assert lab.endpoint.auto_scaling.replaced == [node.instance_id]
         assert lab.endpoint.count("TerminateInstanceInAutoScalingGroup") == 0
         assert "spare-1" in lab.job.node_names
         spare = (await Reach(lab).ec2("describe_instances", InstanceIds=[lab.nodes["spare-1"].instance_id]))["Reservations"][0]
