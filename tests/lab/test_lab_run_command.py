@@ -142,7 +142,7 @@ async def test_the_agent_on_a_node_starts_with_each_boot(console: Console) -> No
     boot = node.boot_id
     console.lab._fleet.reboot(node)
     await console.lab.reboot_done("node-1", boot)
-    while not (after := agents_of(console.lab, "node-1")):  # units start when the node is up
+    while not (after := agents_of(console.lab, "node-1")):  # noqa: ASYNC110  # units start when the node is up, and tell nobody
         await asyncio.sleep(0.02)
     assert len(before) == len(after) == 1
     assert before != after
