@@ -68,7 +68,7 @@ def test_a_run_is_asked_for_by_its_software_ranks_and_size() -> None:
         return None
 
     assert judge(PAIR, "p5.48xlarge", learned=by).verdict is Verdict.OK
-    assert asked == [(Software(nccl="2.20.3"), 16, 1 << 34)]
+    assert asked == [(Software(nccl="2.23.4"), 16, 1 << 34)]
 
 
 def test_a_type_without_any_fixed_floor_is_judged_by_what_was_learned() -> None:
