@@ -97,7 +97,7 @@ HYPERPOD: dict[str, tuple[str, ...]] = {
 """Role -> actions of SageMaker in place of those of EC2, where aws.provider is "hyperpod"; on the one cluster, by its ARN."""
 
 WITHOUT_AWS = {
-    "aws": ("close_host_incident", "differences_told", "load_freezes", "note_spare_test", "save_freezes"),
+    "aws": ("close_host_incident", "differences_told", "load_freezes", "note_clean_runs", "note_spare_test", "save_freezes"),
     "k8s": ("drain_node",),
     "ssh": ("await_boot", "examine", "reset_gpu", "take_back_node"),
 }
