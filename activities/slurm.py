@@ -29,6 +29,9 @@ stays DOWN after its slurmd has registered, as long as its reason is not Slurm's
 SLURM_ITSELF = ("Not responding", "Node unexpectedly rebooted", "gres/gpu count reported lower")
 """Begin of the reasons that slurmctld itself gives a node that is silent, came back by surprise, or registers without a GPU."""
 
+ENDLESS_DAYS = 300
+"""Days from which a reservation counts as one without an end. Hotspare default: most of Slurm's year."""
+
 _REFUSALS = {
     "Access/permission denied": "the user on the head node must be Slurm's operator, or set [slurm] sudo = true",
     "Invalid user id": "the user on the head node must be Slurm's operator, or set [slurm] sudo = true",
@@ -95,6 +98,15 @@ class Slurm:
         """The names of all reservations."""
         shown = self._run("scontrol", ["--oneliner", "show", "reservations"], sudo=self._settings.sudo)
         return {line.split()[0].partition("=")[2] for line in shown.splitlines() if line.startswith("ReservationName=")}
+
+    def endless_on(self, reservation: str) -> list[str]:
+        """The nodes of a reservation that has no end yet; none where it has one, or there is none of this name."""
+        shown = self._run("scontrol", ["--oneliner", "show", "reservations"], sudo=self._settings.sudo)
+        for line in shown.splitlines():
+            told = dict(word.partition("=")[::2] for word in line.split())
+            if told.get("ReservationName") == reservation and _is_endless(told.get("Duration", "")):
+                return self.expand(told.get("Nodes", ""))
+        return []
 
     def config(self) -> dict[str, str]:
         """What slurmctld goes by, by the names of slurm.conf."""
@@ -213,6 +225,10 @@ class NodeNames:
                 return name
         raise BadInput(f"Slurm has no node for {inventory_name}; its nodes: {', '.join(sorted(self.by_name)[:20])}")
 
+    def node(self, slurm_name: str) -> Node | None:
+        """Return the inventory's node, None where it lacks it."""
+        return next((node for node in self._known if self._to_slurm.get(node.instance_id) == slurm_name), None)
+
     def inventory_name(self, slurm_name: str) -> str:
         """Return the inventory's name; a node that the inventory lacks keeps Slurm's."""
         return self._to_inventory.get(slurm_name, slurm_name)
@@ -246,6 +262,12 @@ def _node(row: dict[str, Any]) -> SlurmNode:
         states=frozenset(words(row.get("state")) | words(row.get("state_flags"))),
         reason=row.get("reason") or "",
     )
+
+
+def _is_endless(duration: str) -> bool:
+    """Whether a duration is what Slurm makes of "infinite": a year, 365-00:00:00. Source: scontrol(1), Duration."""
+    days, dash, _ = duration.partition("-")
+    return duration.lower() in ("infinite", "unlimited") or (bool(dash) and days.isdigit() and int(days) >= ENDLESS_DAYS)
 
 
 def words(value: Any) -> set[str]:

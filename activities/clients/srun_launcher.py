@@ -2,7 +2,7 @@
 
 Slurm starts nothing on a drained node. One that we have drained is resumed for a moment, behind a reservation that keeps
 everybody else off, and drained again as soon as the job has it: the job runs on, and the mark is what it was. Should Hotspare die
-in that moment, the reservation stays, so nobody gets the node; the next try takes it up from there.
+in that moment, the reservation stays, so nobody gets the node; the next try, or the end of the run, takes it up from there.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from activities.clients.launching import around, filled, words_of
-from activities.clients.mpirun_launcher import whole
+from activities.clients.launching import around, filled, run_with_output, words_of
 from activities.clock import Clock, SystemClock, beat
 from activities.errors import CapabilityMissing, HotspareError, PreconditionFailed
 from activities.inventory import Node
@@ -77,7 +76,7 @@ class SrunLauncher:
         self._slurm.change("update", f"reservationname={job}", f"duration={_minutes(limit_s + FENCE_MARGIN_S)}")
 
     def poll(self, run_id: str, nodes: Sequence[Node] = ()) -> DetachedRun:
-        run = whole(self._access_to_host(), run_id, self._settings)
+        run = run_with_output(self._access_to_host(), run_id, self._settings)
         if run.known and run.exit_status is not None:
             self._end(job_name(run_id))
         return run
@@ -137,9 +136,19 @@ class SrunLauncher:
             self._clock.wait(LOOK_S)
 
     def _end(self, job: str) -> None:
-        """End what Slurm still has of the run, and take its reservation away."""
+        """End what Slurm still has of the run, and take its reservation away once every node has its mark."""
         self._slurm.cancel_named(job)
+        self._drain_what_was_left(job)
         self._free(job)
+
+    def _drain_what_was_left(self, job: str) -> None:
+        """Give the marks back that a start took away and then died: its reservation has no end yet, so nobody has the nodes."""
+        if not (fenced := self._slurm.endless_on(job)):
+            return
+        names = self._slurm.names()
+        nodes = [node for name in fenced if (node := names.node(name)) is not None and is_incident(node.quarantine)]
+        self._drain_again([(node, mark) for node in nodes if (mark := _lost_mark(node)) is not None])
+        self._slurm.change("update", f"reservationname={job}", f"endtime=now+{math.ceil(FENCE_MARGIN_S / 60)}minutes")
 
     def _free(self, job: str) -> None:
         """Take a reservation away, where there is one; one in use goes by itself when its time is up."""

@@ -9,6 +9,8 @@ import pytest
 
 from activities.clients.srun_launcher import SrunLauncher, job_name
 from activities.errors import CommandFailed, NodeUnreachable, NotOurs
+from activities.inventory import Node
+from activities.names import incident_id
 from activities.node_access import CommandResult, DetachedRun
 from activities.settings_burn_in import BurnInSettings
 from activities.settings_jobs import SlurmSettings
@@ -27,6 +29,7 @@ class SrunHead(Head):
         super().__init__(json.dumps({"jobs": [], "errors": []}), "", scontrol_json=True)
         self.rows: dict[str, dict[str, Any]] = {row["name"]: row for row in rows}
         self.reserved: set[str] = set()
+        self.endless: set[str] = set()
         self.log: list[str] = []
         self.command: list[str] = []
         self.ended = False
@@ -39,7 +42,8 @@ class SrunHead(Head):
         if words[0] == "squeue" and f"--name={JOB}" in words:
             return CommandResult(exit_status=0, stdout="RUNNING\n" if self.command and not self.ended else "", stderr="")
         if words[:2] == ["scontrol", "--oneliner"]:
-            shown = "".join(f"ReservationName={name} StartTime=now\n" for name in self.reserved)
+            lasts = {name: "365-00:00:00" if name in self.endless else "00:20:00" for name in self.reserved}
+            shown = "".join(f"ReservationName={name} Duration={span} Nodes=p5-st-[1-2]\n" for name, span in lasts.items())
             return CommandResult(exit_status=0, stdout=shown, stderr="")
         if self.drain_fails and "state=drain" in words and "nodename=p5-st-1" in words:
             return CommandResult(exit_status=1, stdout="", stderr="slurm_update error: Unable to contact slurm controller")
@@ -49,6 +53,7 @@ class SrunHead(Head):
         told = dict(word.partition("=")[::2] for word in words if "=" in word)
         if words[:2] == ["create", "reservation"]:
             self.reserved.add(told["reservationname"])
+            self.endless |= {told["reservationname"]} if told["duration"] == "infinite" else set()
             self.log.append("reserve")
         elif words[0] == "delete":
             self.reserved.discard(told["reservationname"])
@@ -58,7 +63,8 @@ class SrunHead(Head):
             drained = told["state"] == "drain"
             row["state"], row["reason"] = ["IDLE", *(["DRAIN"] if drained else [])], told.get("reason", "")
             self.log.append(f"{told['state']} {told['nodename']}")
-        elif "duration" in told:
+        elif "duration" in told or "endtime" in told:
+            self.endless.discard(told["reservationname"])
             self.log.append("limit reservation")
 
     def start(self, run_id: str, command: list[str], deadline_s: float) -> None:
@@ -74,9 +80,9 @@ class SrunHead(Head):
         self.ended = True
 
 
-def launcher(head: SrunHead) -> SrunLauncher:
+def launcher(head: SrunHead, nodes: list[Node] | None = None) -> SrunLauncher:
     chosen = SlurmSettings()
-    slurm = slurm_of(head, chosen)
+    slurm = slurm_of(head, chosen, nodes)
     return SrunLauncher(lambda: head, slurm, SlurmMarks(slurm, chosen), BurnInSettings())
 
 
@@ -127,6 +133,56 @@ def test_the_end_of_a_run_and_a_kill_take_the_reservation_away_and_cancel_what_s
         getattr(one, act)("burn/1")
         assert head.reserved == set()
         assert ["scancel", f"--name={JOB}"] in head.changes
+
+
+QUARANTINED = [
+    NODES[0].model_copy(update={"quarantine": incident_id("lab", NODES[0].instance_id)}),
+    NODES[1].model_copy(update={"quarantine": incident_id("lab", NODES[1].instance_id)}),
+    NODES[2],
+]
+
+
+@pytest.mark.parametrize("act", ["poll", "kill"])
+def test_a_start_that_died_once_its_run_had_begun_has_its_nodes_drained_again_before_anybody_gets_them(act: str) -> None:
+    """A later try finds the run known and starts nothing, so it is the run's end that finds the nodes without their marks."""
+    head = SrunHead(OURS, OURS, "")
+    one = launcher(head, QUARANTINED)
+    head.drain_fails = True
+    with pytest.raises(CommandFailed):
+        one.start("burn/1", QUARANTINED[:2], 90.0)
+    head.drain_fails = False
+    head.rows["p5-st-2"] |= {"state": ["IDLE"], "reason": ""}  # a worker that was killed had not come to this one either
+    head.ended = act == "poll"
+    head.log.clear()
+    getattr(one, act)("burn/1", [QUARANTINED[0]])
+    assert head.log == ["drain p5-st-1", "drain p5-st-2", "limit reservation", "unreserve"]
+    for at in (0, 1):
+        mark = mark_in(head.rows[f"p5-st-{at + 1}"]["reason"])
+        assert mark is not None
+        assert mark.owner == QUARANTINED[at].quarantine
+
+
+def test_while_a_mark_cannot_be_put_back_the_reservation_keeps_everybody_off() -> None:
+    head = SrunHead(OURS, OURS, "")
+    one = launcher(head, QUARANTINED)
+    head.drain_fails = True
+    with pytest.raises(CommandFailed):
+        one.start("burn/1", QUARANTINED[:2], 90.0)
+    head.ended = True
+    with pytest.raises(CommandFailed):
+        one.poll("burn/1", QUARANTINED[:2])
+    assert head.reserved == head.endless == {JOB}
+
+
+def test_a_quarantine_that_was_lifted_while_its_run_went_on_is_not_put_back_at_the_end() -> None:
+    head = SrunHead("", OURS, "")
+    one = launcher(head, QUARANTINED)
+    one.start("burn/1", QUARANTINED[:2], 90.0)
+    head.rows["p5-st-2"] |= {"state": ["IDLE"], "reason": ""}
+    head.ended = True
+    one.poll("burn/1", QUARANTINED[:2])
+    assert head.rows["p5-st-2"]["state"] == ["IDLE"]
+    assert head.reserved == set()
 
 
 def test_what_somebody_else_drained_is_refused_before_anything_is_changed() -> None:

@@ -14,7 +14,7 @@ from activities.burn_in import BurnInLauncher, judged
 from activities.clients.srun_launcher import SrunLauncher, job_name
 from activities.errors import BadInput, CapabilityMissing, NotOurs
 from activities.inventory import Node
-from activities.names import incident_id
+from activities.names import TAG_QUARANTINE, incident_id
 from activities.quarantine import Mark
 from activities.settings_burn_in import BurnInSettings
 from activities.settings_jobs import SlurmSettings
@@ -133,6 +133,29 @@ async def test_a_try_that_broke_off_while_a_node_was_undrained_is_taken_up_with_
         assert found.owner == owner
         assert (await ended(launcher, "broken/1")).exit_status == 0
     finally:
+        await asyncio.to_thread(marks.remove, node)
+
+
+async def test_a_start_that_died_once_its_run_had_begun_leaves_no_node_open_when_the_run_is_over(world: SrunWorld) -> None:
+    node, job = world.nodes[0], job_name("died/1")
+    owner = incident_id("lab", node.instance_id)
+    wiring, marks = world.cluster.wiring, world.cluster.marks
+    wiring.ec2.set_tags(node.instance_id, {TAG_QUARANTINE: owner})
+    await until(lambda: any(one.quarantine == owner for one in wiring.inventory.list("")))
+    await asyncio.to_thread(marks.write, node, Mark(owner=owner, reason="slow", since=datetime(2026, 1, 2, tzinfo=UTC)))
+    launcher = world.launcher()
+    try:
+        await asyncio.to_thread(launcher.start, "died/1", world.nodes, 60.0)
+        await asyncio.to_thread(marks.remove, node)
+        await world.cluster.scontrol("update", f"reservationname={job}", "duration=infinite")
+        assert set(await asyncio.to_thread(wiring.slurm.endless_on, job)) == set(NAMES)
+        await ended(launcher, "died/1")
+        found = await asyncio.to_thread(marks.read, node)
+        assert found is not None
+        assert found.owner == owner
+        await until(lambda: _nothing_is_left(world, launcher, "died/1"))
+    finally:
+        wiring.ec2.set_tags(node.instance_id, {TAG_QUARANTINE: ""})
         await asyncio.to_thread(marks.remove, node)
 
 
