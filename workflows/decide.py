@@ -56,7 +56,7 @@ class Bearings(Message):
     """What a workflow asks when it starts: the worker's cluster, and whether search attributes are registered.
 
     `spares_work`: spares do preemptible work while they wait, which is evicted first. `trust_h`: a spare that passed its test
-    within so many hours is not put under load again before it joins.
+    within so many hours is not put under load again before it joins. The other bounds are those of [policy].
     """
 
     cluster: str
@@ -65,6 +65,11 @@ class Bearings(Message):
     ui_url: str = ""
     spares_work: bool = False
     trust_h: float = 0.0
+    node_deadline_s: float = 7200.0
+    incident_speaks_s: float = 300.0
+    burn_in_rounds: int = 4
+    spares_tried: int = 3
+    hand_over_s: float = 18_000.0
 
 
 class DecideActivities:
@@ -103,6 +108,11 @@ class DecideActivities:
             ui_url=self._ui_url,
             spares_work=self._spares_work,
             trust_h=self._spares.trust_h,
+            node_deadline_s=self._policy.node_deadline_s,
+            incident_speaks_s=self._policy.incident_speaks_s,
+            burn_in_rounds=self._policy.burn_in_rounds,
+            spares_tried=self._policy.spares_tried,
+            hand_over_s=self._policy.hand_over_s,
         )
 
     @activity.defn

@@ -25,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import options
     from workflows.burning_in import burn_in_child
     from workflows.controlled_job import ControlledJob
-    from workflows.decide import bearings
+    from workflows.decide import Bearings, bearings
     from workflows.decisions.gates import passes
     from workflows.decisions.node_set import NodeSet
     from workflows.failures import cause_of, kind_of
@@ -35,15 +35,6 @@ with workflow.unsafe.imports_passed_through():
     from workflows.owed_answers import LOOK_EVERY, OwedAnswers
     from workflows.post import post
     from workflows.tokens import Tokens
-
-BURN_IN_ROUNDS = 4
-"""Burn-ins of one recovery before a person is asked. Hotspare default: each one may find one more bad node."""
-
-INCIDENT_SPEAKS = timedelta(minutes=5)
-"""How long a recovery that a node stops waits for that node's incident. Hotspare default: evidence takes up to 3 minutes."""
-
-NODE_DEADLINE = timedelta(hours=2)
-"""From a node that is out to the incident's answer. Hotspare default: two boots of 30 minutes, their tests, and a spare."""
 
 
 class GivenUp(Exception):
@@ -58,6 +49,7 @@ class RecoverJob:
     def __init__(self, start: StartRecovery) -> None:
         self._job = start.job
         self._cluster = start.cluster
+        self._known: Bearings
         self._tokens = Tokens()
         self._view = OperatorView()
         self._set = NodeSet()
@@ -73,7 +65,7 @@ class RecoverJob:
     @workflow.run
     async def run(self, start: StartRecovery) -> JobResumed:
         """Recover until nothing new has fallen out meanwhile."""
-        known = await bearings()
+        self._known = known = await bearings()
         self._cluster = start.cluster or known.cluster
         self._view.attributes_on = known.attributes
         self._view.attributes(Cluster=self._cluster, Job=self._job, Phase="holding")
@@ -104,7 +96,7 @@ class RecoverJob:
             if end is not None:
                 return end
             status = self._is_held(await self._ask_to_hold(take_over=True))
-        for number in range(1, BURN_IN_ROUNDS + 1):
+        for number in range(1, self._known.burn_in_rounds + 1):
             await self._every_node_answered()
             nodes = self._set.nodes()
             report = await self._burn_in(nodes, number)
@@ -122,7 +114,7 @@ class RecoverJob:
                 await self._somebody_falls_out(
                     "the resume was refused for a node that is quarantined or back in the pool, and no incident speaks for it"
                 )
-        raise GivenUp(f"{BURN_IN_ROUNDS} burn-ins did not end with a node set that passes")
+        raise GivenUp(f"{self._known.burn_in_rounds} burn-ins did not end with a node set that passes")
 
     async def _left_to_its_controller(self) -> JobResumed | None:
         """Let the job's controller restart it; None when it has not, and we are to take over."""
@@ -166,7 +158,7 @@ class RecoverJob:
         waiting = self._set.unanswered()
         if waiting:
             self._view.tell("waiting", f"for what comes in place of {', '.join(waiting)}")
-        until = workflow.now() + NODE_DEADLINE
+        until = workflow.now() + timedelta(seconds=self._known.node_deadline_s)
         while not await self._answered_within(min(LOOK_EVERY, until - workflow.now())):
             if workflow.now() >= until:
                 raise GivenUp(f"nothing came in place of {', '.join(self._set.unanswered())}") from None
@@ -214,7 +206,9 @@ class RecoverJob:
             return
         try:
             await workflow.wait_condition(
-                self._set.news, timeout=INCIDENT_SPEAKS, timeout_summary="an incident speaks for the node"
+                self._set.news,
+                timeout=timedelta(seconds=self._known.incident_speaks_s),
+                timeout_summary="an incident speaks for the node",
             )
         except TimeoutError:
             raise GivenUp(why) from None

@@ -26,19 +26,13 @@ with workflow.unsafe.imports_passed_through():
     from workflows import options
     from workflows.cluster_messages import Answer, Ask, AskKind, SayHolding
     from workflows.cluster_talk import ClusterTalk
-    from workflows.decide import bearings
+    from workflows.decide import Bearings, bearings
     from workflows.failures import cause_of, kind_of, stop_if_cancelled
     from workflows.messages import Replacement, StartReplacement
     from workflows.operator_view import Line, OperatorView
     from workflows.post import post
     from workflows.spare_tests import still_at_work
     from workflows.tokens import Tokens
-
-SPARES_TRIED = 3
-"""Spares that are tried one after the other. Hotspare default: a spare is bad on arrival in about 3 % of cases."""
-
-HAND_OVER_S = 18_000.0
-"""From a ready spare to a rank of the job on it. Hotspare default: 5 h, more than two rounds of a recovery that wait 2 h each."""
 
 
 @workflow.defn
@@ -52,10 +46,9 @@ class ReplaceNode:
         self._talk = ClusterTalk(self._tokens)
         self._view = OperatorView()
         self._cluster = start.cluster
+        self._known: Bearings
         self._attached: Node | None = None
         self._ready: Replacement | None = None
-        self._spares_work = False
-        self._trust_h = 0.0
 
     @workflow.run
     async def run(self, start: StartReplacement) -> Replacement:
@@ -77,11 +70,9 @@ class ReplaceNode:
             raise
 
     async def _identify(self) -> Node:
-        known = await bearings()
+        self._known = known = await bearings()
         self._cluster = self._start.cluster or known.cluster
         self._view.attributes_on = known.attributes
-        self._spares_work = known.spares_work
-        self._trust_h = known.trust_h if self._start.job else 0.0  # without a job no burn-in of a group follows
         self._talk.serve(self._cluster)
         briefing = await workflow.execute_activity_method(
             BriefingActivities.brief,
@@ -102,7 +93,7 @@ class ReplaceNode:
         unwanted = list(self._start.unwanted)
         reason = "no spare was asked for"
         refusals: list[str] = []
-        for _ in range(SPARES_TRIED):
+        for _ in range(self._known.spares_tried):
             answer = await self._leave(self._ask(replaced, unwanted))
             reason = answer.reason
             if not answer.granted or answer.spare is None:
@@ -134,7 +125,7 @@ class ReplaceNode:
 
     async def _refusal(self, replaced: Node, spare: Node) -> str:
         """Test a spare and attach it; returns why it cannot be used, empty when it is attached."""
-        if self._spares_work and (why := await still_at_work(spare, self._view)):
+        if self._known.spares_work and (why := await still_at_work(spare, self._view)):
             return why
         result = await self._test(replaced, spare)
         if result.verdict is not Verdict.OK:
@@ -175,7 +166,7 @@ class ReplaceNode:
             job=self._start.job,
             in_place_of=replaced.instance_id,
             joins=True,
-            trust_h=self._trust_h,
+            trust_h=self._known.trust_h if self._start.job else 0.0,  # without a job no burn-in of a group follows
         )
         try:
             return await workflow.execute_activity_method(
@@ -220,7 +211,7 @@ class ReplaceNode:
         if self._start.job:
             await workflow.execute_activity_method(
                 JobActivities.await_rank,
-                AwaitRank(job=self._start.job, node_name=spare.name, deadline_s=HAND_OVER_S),
+                AwaitRank(job=self._start.job, node_name=spare.name, deadline_s=self._known.hand_over_s),
                 summary=f"a rank of {self._start.job} runs on {spare.name}",
                 **options.WATCH,
             )

@@ -11,7 +11,7 @@ from activities.clients.fake_text import all_reduce_text, mpirun_unreachable_tex
 from activities.notify import Page
 from checks.judges.judgement import KILLED_STATUSES
 from tests.workflows.healing import Healing
-from workflows.recover_job import INCIDENT_SPEAKS
+from workflows.decisions.settings import PolicySettings
 
 SOCKETS = "node-2:31000:31200 [0] NCCL INFO NET/OFI Selected Provider is tcp;ofi_rxm\n"
 
@@ -25,7 +25,7 @@ async def page_of_the_job(cluster: Healing, whole_group: FakeRun, monkeypatch: p
     job = cluster.client.get_workflow_handle(names.job_id(fleet.cluster, "train"))
     await cluster.until(lambda: _burned_in(cluster))
     await cluster.told(job, "burn-in")
-    await cluster.env.fast_forward(job, INCIDENT_SPEAKS.total_seconds() + 1)
+    await cluster.env.fast_forward(job, PolicySettings().incident_speaks_s + 1)
     await cluster.paged("does not say which node")
     assert fleet.job.resumes == []
     return next(page for page in fleet.pages if any("does not say which node" in why for why in page.why))

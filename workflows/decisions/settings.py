@@ -171,6 +171,35 @@ class PolicySettings(Section):
         1800.0, description="From asking for a spare to a node that passed its checks. Hotspare default"
     )
     job_deadline_s: float = Field(7200.0, description="From telling the job to its resume. Hotspare default")
+    node_deadline_s: float = Field(
+        7200.0,
+        gt=0,
+        description="How long a job's recovery waits for what comes in place of its nodes. Hotspare default: two boots of 30 "
+        "minutes, their tests, and a spare",
+    )
+    incident_speaks_s: float = Field(
+        300.0,
+        gt=0,
+        description="How long a recovery that a node stops waits for that node's incident. Hotspare default: evidence takes up "
+        "to 3 minutes",
+    )
+    burn_in_rounds: int = Field(
+        4,
+        ge=1,
+        description="Burn-ins of one recovery before a person is asked. Hotspare default: each one may find one more bad node",
+    )
+    spares_tried: int = Field(
+        3,
+        ge=1,
+        description="Spares that one replacement tries, one after the other. Hotspare default: a spare is bad on arrival in "
+        "about 3 % of cases",
+    )
+    hand_over_s: float = Field(
+        18_000.0,
+        gt=0,
+        description="From a ready spare to a rank of the job on it. Hotspare default: 5 h, more than two rounds of a recovery "
+        "that wait 2 h each",
+    )
     approval_page_again_s: float = Field(
         1800.0, description="An unanswered question is paged again after this long. Hotspare default"
     )
