@@ -1,4 +1,4 @@
-"""Slots that go back to whoever keeps the number of nodes: the owner ends the instance, and what it launches is taken on.
+"""Gives the slot of a retired node back to its owner, such as an Auto Scaling group, and takes on what the owner launches.
 
 Which instance came in the place of which is fenced in host memory, so that of several given up at once none is taken on twice.
 """
@@ -33,14 +33,14 @@ from activities.settings import EffectSettings
 
 
 class LookAtOwner(Message):
-    """Ask who keeps the number of a node, and which instances it has now."""
+    """Ask for the owner of a node by name, and which instances it has now."""
 
     node: Node
     owned_by: Owner
 
 
 class OwnerSeen(Message):
-    """The owner of a node by name, and its instances. `going`: it ends this one already, or has ended it."""
+    """An owner and its instances. `keeper` is its name: of the group, or the node pool. `going`: this one ends, or has ended."""
 
     keeper: str
     members: list[str] = []

@@ -21,6 +21,7 @@ from activities.node_access import AccessTo, NodeAccess
 from activities.notify import Notifier
 from activities.permissions import Permissions, QueueLook
 from workers.connection import TemporalAway
+from workers.credentials import credentials_of
 from workers.settings import Settings
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from activities.clients.hyperpod_boto3 import HyperPodBoto3
     from activities.kubernetes_nodes import KubernetesNodes
     from activities.settings import AwsSettings
-from workers.credentials import credentials_of
 
 
 class Clients:
@@ -150,7 +150,7 @@ class Clients:
 
     @cached_property
     def _ssh_access_to(self) -> AccessTo:
-        """Connections are kept open over calls."""
+        """Nodes over SSH; connections are kept open over calls."""
         from activities.clients.ssh_paramiko import SshAccessTo
 
         access = SshAccessTo(self._settings.access, self.host_keys)

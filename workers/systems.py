@@ -28,11 +28,11 @@ from activities.owners import Owner
 from activities.provisioning import ProvisioningActivities
 from activities.quarantine import HeadFileMarks, LauncherMarks
 from activities.stood_back import StoodBack
+from workers.clients import Clients
+from workers.credentials import credentials_of
 
 if TYPE_CHECKING:
     from activities.slurm import Slurm
-from workers.clients import Clients
-from workers.credentials import credentials_of
 
 
 class Systems(Clients):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from temporalio.client import Client
 
@@ -37,13 +37,10 @@ from activities.reconcile import ReconcileActivities
 from activities.spare_records import SpareActivities, records_of
 from activities.spare_work import CommandSpareWork, SpareWorkActivities
 from checks.archive import build_archive
-from workers.settings import Settings
-from workflows.decide import DecideActivities
-
-if TYPE_CHECKING:
-    pass
 from workers.credentials import ROLE_OF_QUEUE, credentials_of
+from workers.settings import Settings
 from workers.systems import Systems
+from workflows.decide import DecideActivities
 
 Activity = Callable[..., Any]
 
@@ -156,8 +153,8 @@ class Wiring(Systems):
         look_ups.append(self._provisioning)
         look_ups.append(self._owner_slots)
         look_ups.append(ParityActivities(self.parity, self.inventory, self.memory))
-        head = CommandSpareWork(lambda: self._access_to_alias(settings.job.head), settings.preemptible)
-        spare_work = SpareWorkActivities(head, self.gate, settings.preemptible)
+        evict = CommandSpareWork(lambda: self._access_to_alias(settings.job.head), settings.preemptible)
+        spare_work = SpareWorkActivities(evict, self.gate, settings.preemptible)
         reconcile = ReconcileActivities(self.ec2, self.inventory, marks, self.memory, self._job_adapter)
         giving_up = GivingUpActivities(replacer, self.ec2, settings.effects)
         learned = LearnedFloors(self.memory, settings.burn_in.learned)

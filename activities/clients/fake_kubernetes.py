@@ -167,11 +167,6 @@ class FakeKubernetes:
         with self._changed:
             self._patched(kind, name, {"status": status}, namespace, "status")
 
-    def finish_deletion(self, pod: str, namespace: str = "default") -> None:
-        """Take away a lingering pod, as a kubelet that came back would."""
-        with self._changed:
-            self._forget(POD, (namespace, pod))
-
     # Inside.
 
     def _do(self, verb: str, kind: Kind, name: str, effect: Callable[[], T]) -> T:

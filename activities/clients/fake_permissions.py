@@ -1,4 +1,4 @@
-"""Permissions and the queue of events in memory, for tests: everything is permitted but for what a test refuses."""
+"""Permissions in memory, for tests: everything is permitted but for what a test refuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from activities.errors import AccessRefused
-from activities.permissions import Identity, Permitted, QueueSeen, Tried
+from activities.permissions import Identity, Permitted, Tried
 
 ROLE = "arn:aws:sts::123456789012:assumed-role/hotspare/test"
 
@@ -45,20 +45,3 @@ class FakePermissions:
 
     def _judged(self, action: str) -> Tried:
         return Tried(action, Permitted.NO if action in self.refused else Permitted.YES)
-
-
-class FakeQueueLook:
-    """`QueueLook` without AWS: what a test says of the queue, and what was put into it."""
-
-    def __init__(self, seen: QueueSeen) -> None:
-        self.seen = seen
-        self.may_send = True
-        self.sent: list[str] = []
-
-    def look(self) -> QueueSeen:
-        return self.seen
-
-    def send(self, body: str) -> None:
-        if not self.may_send:
-            raise AccessRefused("EC2: send to the queue: AccessDenied")
-        self.sent.append(body)

@@ -1,4 +1,4 @@
-"""What the launchers of group runs have in common: the command with its words filled in, its environment, its wrapper."""
+"""What the launchers of group runs have in common: the command with its words filled in, its environment, wrapper and output."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from pathlib import Path
 from activities.clients import group_run
 from activities.errors import BadInput
 from activities.inventory import Node
+from activities.node_access import DetachedRun, NodeAccess
 from activities.settings_burn_in import BurnInSettings
 from checks.catalog.nccl_environment import Variable, nccl_environment
 from checks.model import RUN_VARIABLE
+
+ONLY_GPU = "CUDA_VISIBLE_DEVICES"
+"""Limits a rank to one GPU, by its local index. Source: CUDA C++ Programming Guide, CUDA environment variables."""
 
 
 def slots(settings: BurnInSettings, nodes: Sequence[Node]) -> list[int]:
@@ -60,3 +64,9 @@ def around(
 
 def _files(variables: Sequence[Variable]) -> list[str]:
     return [one.name for one in variables if one.is_file]
+
+
+def run_with_output(access: NodeAccess, run_id: str, settings: BurnInSettings) -> DetachedRun:
+    """Look at a run; of one that has ended, fetch all of its output: the list of ranks stands at its beginning."""
+    run = access.poll(run_id)
+    return run if run.exit_status is None else access.poll(run_id, settings.output_limit)

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from activities.clients.agent_access import AgentAccessTo, PodRuns
-from activities.clients.launching import around, filled, slots, words_of
-from activities.clients.mpirun_launcher import ONLY_GPU
+from activities.clients.launching import ONLY_GPU, around, filled, slots, words_of
 from activities.clients.pod_spec import job_name, run_job, spec_of
 from activities.errors import BadInput, NodeUnreachable, PreconditionFailed
 from activities.inventory import Node

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from activities.clients.launching import around, filled, words_of
+from activities.clients.launching import ONLY_GPU, around, filled, run_with_output, words_of
 from activities.inventory import Node
 from activities.node_access import DetachedRun, NodeAccess
 from activities.settings_burn_in import BurnInSettings
-
-ONLY_GPU = "CUDA_VISIBLE_DEVICES"
-"""Limits a rank to one GPU, by its local index. Source: CUDA C++ Programming Guide, CUDA environment variables."""
 
 
 class MpirunLauncher:
@@ -27,7 +24,7 @@ class MpirunLauncher:
         self._access_to_host().start(run_id, rail_command(self._settings, rail, nodes, run_id), deadline_s)
 
     def poll(self, run_id: str, nodes: Sequence[Node] = ()) -> DetachedRun:
-        return whole(self._access_to_host(), run_id, self._settings)
+        return run_with_output(self._access_to_host(), run_id, self._settings)
 
     def kill(self, run_id: str, nodes: Sequence[Node] = ()) -> None:
         self._access_to_host().kill(run_id)
@@ -42,9 +39,3 @@ def rail_command(settings: BurnInSettings, rail: int, nodes: list[Node], run_id:
     """The same with one rank a node, whose only GPU is that of the rail: NCCL takes the network adapter that is nearest to it."""
     single = [node.model_copy(update={"gpus": 1}) for node in nodes]
     return around(settings, filled(settings.command, words_of(settings, single)), run_id, nodes, {ONLY_GPU: str(rail)})
-
-
-def whole(access: NodeAccess, run_id: str, settings: BurnInSettings) -> DetachedRun:
-    """Look at a run; of one that has ended, fetch all of its output: the list of ranks stands at its beginning."""
-    run = access.poll(run_id)
-    return run if run.exit_status is None else access.poll(run_id, settings.output_limit)

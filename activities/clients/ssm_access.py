@@ -135,13 +135,13 @@ class SsmAccess:
 
     def _await(self, command_id: str, check: str, deadline_s: float) -> Invocation:
         until = self._clock.now() + deadline_s + GRACE_S + self._ssm.answer_s
-        with_us_by = self._clock.now() + self._ssm.answer_s
+        with_node_by = self._clock.now() + self._ssm.answer_s
         while True:
             seen = self._client.look(command_id, self._node.instance_id)
             state = seen.state if seen is not None else "Pending"
             if seen is not None and state in ENDED:
                 return seen
-            if state in NEVER_CAME or (state in WAITING and self._clock.now() >= with_us_by):
+            if state in NEVER_CAME or (state in WAITING and self._clock.now() >= with_node_by):
                 raise NodeUnreachable(f"{self._node.name}: the command {check} did not reach it ({state}): {self._heard_of()}")
             if state in STOPPED:
                 raise CommandFailed(f"{self._node.name}: the command {check} was ended from outside: {state}")

@@ -14,8 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from activities.clients import torch_all_reduce
-from activities.clients.launching import around, filled, words_of
-from activities.clients.mpirun_launcher import ONLY_GPU, whole
+from activities.clients.launching import ONLY_GPU, around, filled, run_with_output, words_of
 from activities.errors import BadInput, HotspareError
 from activities.inventory import Node
 from activities.node_access import LOST, AccessTo, DetachedRun
@@ -57,7 +56,7 @@ class TorchrunLauncher:
 
     def poll(self, run_id: str, nodes: Sequence[Node] = ()) -> DetachedRun:
         first = _first(nodes)
-        run = whole(self._access_to(first), run_id, self._settings)
+        run = run_with_output(self._access_to(first), run_id, self._settings)
         if run.known and run.exit_status is None and (ended := self._ended_early(run_id, nodes)):
             self.kill(run_id, nodes)
             return ended

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from activities.kubernetes import Object, annotations_of
-from activities.names import KUBE_CHECKPOINT_STEP, KUBE_LEASE, KUBE_SPARE, KUBE_STEP
+from activities.names import KUBE_CHECKPOINT_STEP, KUBE_LEASE, KUBE_STEP
 
 FINISHED = ("Succeeded", "Failed")
 
@@ -188,8 +188,3 @@ def steps_in(pods: Sequence[Object], job: Object) -> tuple[int | None, int | Non
 def lease_toleration(lease: str) -> Object:
     """Return the toleration of exactly one job's lease."""
     return {"key": KUBE_LEASE, "operator": "Equal", "value": lease, "effect": "NoSchedule"}
-
-
-def without_our_taints(taints: Iterable[Object]) -> list[Object]:
-    """Return a node's taints without those that keep a spare, or a leased node, for somebody."""
-    return [taint for taint in taints if taint.get("key") not in (KUBE_SPARE, KUBE_LEASE)]

@@ -11,6 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode, ServiceClient
 
 from activities.clients.fake_kubernetes import FakeKubernetes
+from activities.errors import AccessRefused
 from activities.inventory import Node
 from activities.jobs.protocol import JobState, JobStatus, RestartedBy
 from activities.kubernetes import POD, Access, Kind
@@ -24,6 +25,7 @@ from workers.cli.health import Line, overall
 from workers.cli.health_job import check_job, lines_of
 from workers.cli.health_kubernetes import check_kubernetes, questions
 from workers.cli.health_kubernetes import lines_of as kubernetes_lines
+from workers.cli.health_nodes import check_head
 from workers.cli.health_open import answers_outside, check_open, own_addresses
 from workers.cli.health_owners import check_owners
 from workers.cli.health_places import addresses_of, check_places
@@ -52,9 +54,10 @@ def api_with(*nodes: Node) -> FakeKubernetes:
 class Wired:
     """A wiring with as much as these looks ask for."""
 
-    def __init__(self, *, kubernetes: FakeKubernetes | None = None, jobs: Any = None) -> None:
+    def __init__(self, *, kubernetes: FakeKubernetes | None = None, jobs: Any = None, inventory: Any = None) -> None:
         self.kubernetes = kubernetes
         self.jobs = jobs
+        self.inventory = inventory
 
 
 # Kubernetes.
@@ -141,6 +144,21 @@ def test_who_restarts_the_job_is_said() -> None:
     controlled = HEALTHY.model_copy(update={"restarted_by": RestartedBy.CONTROLLER, "controller": "JobSet train"})
     assert "JobSet train restarts it" in lines_of(Settings(), controlled)[0].text
     assert "Hotspare restarts it" in lines_of(Settings(), HEALTHY)[0].text
+
+
+class Refused:
+    """An inventory that AWS does not let us read."""
+
+    def resolve(self, cluster: str, alias: str) -> Node:
+        raise AccessRefused("EC2: describe instances: UnauthorizedOperation")
+
+
+async def test_a_head_node_that_may_not_be_looked_up_is_told_as_such() -> None:
+    settings = Settings(job=JobSettings(adapter="command", head="head"))
+    lines = await check_head(settings, Wired(inventory=Refused()))  # type: ignore[arg-type]
+    assert [(line.part, line.verdict) for line in lines] == [("head node", Verdict.CRITICAL)]
+    assert "UnauthorizedOperation" in lines[0].text
+    assert "AWS access" in lines[0].do
 
 
 async def test_each_job_is_asked_for_once_and_none_is_no_proof() -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 from checks.model import Verdict
 from workers.cli.burn_in_matrix import PairMatrix, matrix_lines
 from workers.cli.common import Answer
-from workers.cli.doctor import STYLES
+from workers.cli.health_shown import STYLES
 from workflows.messages import BurnInReport, GroupRun, NodeVerdict
 
 GROUPS_SHOWN = 8

@@ -158,3 +158,8 @@ def person() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return "unknown"
+
+
+def many(count: int, what: str) -> str:
+    """Return "1 decision", "2 decisions"."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"

@@ -23,7 +23,7 @@ from workers.cli.health_kubernetes import check_kubernetes
 from workers.cli.health_nodes import check_head, check_nodes
 from workers.cli.health_owners import check_owners
 from workers.cli.health_places import check_places
-from workers.cli.health_shown import STYLES, tell
+from workers.cli.health_shown import tell
 from workers.cli.health_slurm import check_slurm
 from workers.cli.health_spares import check_pool
 from workers.cli.health_temporal import check_temporal
@@ -32,8 +32,6 @@ from workers.connection import TemporalAway, connect
 from workers.settings import Settings, load_settings
 from workers.wiring import Wiring
 from workflows.decisions.settings import PolicySettings
-
-__all__ = ["STYLES", "add_to", "doctor"]
 
 
 def add_to(app: typer.Typer) -> None:

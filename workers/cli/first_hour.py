@@ -21,8 +21,8 @@ from activities.probing import PastLog, ProbeCrashed
 from checks.catalog import read_overrides
 from checks.diagnosis import Hardware
 from checks.model import Verdict
+from workers.cli.common import many
 from workers.cli.health_nodes import side_by_side
-from workers.cli.replay import many
 from workers.settings import Settings
 from workers.wiring import Wiring
 from workflows.decisions.would_have import EPISODE_S, WouldHave, would_have

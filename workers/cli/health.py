@@ -11,7 +11,7 @@ from activities.host_memory import HostMemory
 from activities.inventory import Node
 from activities.names import ROLE_HEAD, ROLE_SPARE, TAG_CLUSTER, TAG_ROLE
 from checks.model import Verdict
-from workers.cli.replay import many
+from workers.cli.common import many
 from workers.settings import Settings
 from workers.wiring import Wiring
 from workflows.decisions.settings import Mode

@@ -10,8 +10,8 @@ from activities.inventory import Node
 from activities.jobs.protocol import JobAdapter, JobState, JobStatus, RestartedBy
 from activities.names import ROLE_WORKER
 from checks.model import Verdict
+from workers.cli.common import many
 from workers.cli.health import Line
-from workers.cli.replay import many
 from workers.settings import Settings
 from workers.wiring import Wiring
 

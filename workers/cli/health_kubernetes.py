@@ -13,8 +13,8 @@ from activities.inventory import Node
 from activities.kubernetes import NODE, Access, Kind, KubernetesApi, instance_id_of
 from activities.names import ROLE_HEAD
 from checks.model import Verdict
+from workers.cli.common import many
 from workers.cli.health import Line
-from workers.cli.replay import many
 from workers.credentials import observes
 from workers.settings import Settings
 from workers.wiring import Wiring

@@ -114,6 +114,9 @@ async def check_head(settings: Settings, wiring: Wiring) -> list[Line]:
         return []
     try:
         node = await asyncio.to_thread(wiring.inventory.resolve, settings.name, settings.job.head)
+    except HotspareError as error:
+        return [Line("head node", Verdict.CRITICAL, str(error), "mend AWS access, or set job.head to a name in the inventory")]
+    try:
         await asyncio.to_thread(wiring.access_to(node).boot_id, settings.access.command_deadline_s)
     except AccessRefused as error:
         return [Line("head node", Verdict.CRITICAL, str(error), _way_in(settings, node, str(error)))]

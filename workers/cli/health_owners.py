@@ -9,8 +9,8 @@ from activities.inventory import Node
 from activities.names import ROLE_HEAD
 from activities.owners import Owner, owner_of
 from checks.model import Verdict
+from workers.cli.common import many
 from workers.cli.health import Line
-from workers.cli.replay import many
 from workflows.decisions.owners import OWNERS, RUNGS
 
 

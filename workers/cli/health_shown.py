@@ -9,9 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from checks.model import Verdict
-from workers.cli.common import Answer
+from workers.cli.common import Answer, many
 from workers.cli.health import Line
-from workers.cli.replay import many
 
 STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.CRITICAL: "bold red", Verdict.UNKNOWN: "red"}
 

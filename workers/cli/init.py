@@ -16,8 +16,8 @@ from activities.errors import HotspareError
 from checks.model import Verdict
 from workers.attributes import prove_attributes, register_attributes
 from workers.cli.common import Answer, ConfigOption, JsonOption, answering, run_async
-from workers.cli.doctor import STYLES
 from workers.cli.health import Line, check_inventory, overall
+from workers.cli.health_shown import STYLES
 from workers.cli.sweeping import schedule_reconcile, schedule_sweep
 from workers.connection import connect
 from workers.intake.token import write_token

@@ -13,7 +13,7 @@ from activities.jobs.judging import JobJudgement, judge_job, steps_behind
 from activities.jobs.protocol import JobStatus, RestartedBy
 from checks.model import Verdict
 from workers.cli.common import Answer, ConfigOption, JsonOption, answering
-from workers.cli.doctor import STYLES
+from workers.cli.health_shown import STYLES
 from workers.settings import Settings, load_settings
 from workers.wiring import Wiring
 

@@ -13,10 +13,10 @@ from rich.text import Text
 from activities.errors import BadInput
 from activities.host_memory import HostRecord
 from checks.model import Action
-from workers.cli.common import OK, REFUSED, Answer, ConfigOption, JsonOption, answering
+from workers.cli.common import OK, REFUSED, Answer, ConfigOption, JsonOption, answering, many
 from workers.cli.promote_healers import Healers, healers_in_words, look_for_healers
 from workers.cli.promoting import pools_apart, promoted, write_promotion
-from workers.cli.replay import MOST_INCIDENTS, SinceOption, closed_since, many, read_period
+from workers.cli.replay import MOST_INCIDENTS, SinceOption, closed_since, read_period
 from workers.cli.track_record import RUNG_NAMES, TrackRecord, track_record
 from workers.credentials import observes
 from workers.settings import Settings, load_settings

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from activities.errors import BadInput
 from activities.host_memory import ClosedIncident
-from workers.cli.common import OK, UNKNOWN, WARN, Answer, ConfigOption, JsonOption, answering
+from workers.cli.common import OK, UNKNOWN, WARN, Answer, ConfigOption, JsonOption, answering, many
 from workers.settings import Settings, load_settings
 from workers.wiring import Wiring
 from workflows.decisions.replayed import Difference, Replay, in_words, replay
@@ -133,8 +133,3 @@ def _tell_difference(answer: Answer, one: Difference) -> None:
     ]
     if notes:
         answer.say(Text(f"  {'; '.join(notes)}", style="yellow"))
-
-
-def many(count: int, what: str) -> str:
-    """Return "1 decision", "2 decisions"."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"

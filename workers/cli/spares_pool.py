@@ -27,7 +27,7 @@ from activities.names import (
 )
 from activities.spare_records import records_of
 from workers.cli.common import Answer, ConfigOption, Desk, JsonOption, NodeArgument, answering, desk, person, run_async
-from workers.cli.doctor import STYLES
+from workers.cli.health_shown import STYLES
 from workers.cli.looking import overview
 from workflows.cluster_messages import Grant
 from workflows.decisions.spares_listed import Listed, list_pool, use_of, verdict_on

@@ -15,7 +15,7 @@ from rich.text import Text
 from activities.inventory import Node
 from activities.names import ROLE_HEAD, ROLE_SPARE, ROLE_WORKER, incident_id
 from activities.parity import ParityReport, compare_seen, report_of
-from workers.cli.common import ConfigOption, Desk, JsonOption, answering, desk, run_async
+from workers.cli.common import ConfigOption, Desk, JsonOption, answering, desk, many, run_async
 from workers.cli.first_hour import (
     MOST_DAYS,
     look_at_nodes,
@@ -26,7 +26,6 @@ from workers.cli.first_hour import (
     seen_in_words,
 )
 from workers.cli.looking import Look, open_incidents, overview
-from workers.cli.replay import many
 from workflows.cluster_messages import BreakerState, Overview
 
 QUEUE_SHOWN = 20

@@ -7,7 +7,7 @@ is wall time, because the job waits: a round is a set of disjoint groups that ru
 from __future__ import annotations
 
 from checks.model import Verdict
-from workflows.decisions.burn_in_advice import advice, with_wrong_results
+from workflows.decisions.burn_in_advice import BAD_NODES, advice, with_wrong_results
 from workflows.decisions.burn_in_blame import accused_together, ends_left_out
 from workflows.decisions.burn_in_every_pair import add_pairs
 from workflows.decisions.burn_in_facts import BurnInFacts, BurnInNext
@@ -176,7 +176,7 @@ def _end(facts: BurnInFacts, bounds: BurnInLimits, proven: Proven, bad: dict[str
     return BurnInNext(
         done=True,
         verdict=Verdict.CRITICAL,
-        cause="bad_nodes",
+        cause=BAD_NODES,
         because=[*accused_together(facts.nodes, facts.switches, proven, bounds), *because, "the rest passes as a group"],
         bad=bad,
         bad_paths=[sorted(path) for path in proven.bad_paths],

@@ -1,5 +1,6 @@
-"""Rails: the network adapter with the same index on every node, and the switch behind it. A fault of one slows all eight GPUs.
+"""What runs over single rails show: which rail is slow on every node, and which for one node alone.
 
+A rail is the network adapter with the same index on every node, and the switch behind it; a fault of one slows all eight GPUs.
 Runs over one rail, one GPU a node, are compared with each other: no floor is published for them. They are made where nobody can
 be blamed without them, before a person is asked, and where a person wants to see everything; never while a job could go on.
 """

@@ -20,8 +20,7 @@ from activities.jobs.lint import JobShape, Trap
 from activities.kubernetes import PYTORCH_JOB, Object, annotations_of
 
 AUTO_RESUME = "sagemaker.amazonaws.com/enable-job-auto-resume"
-MAX_RETRIES = "sagemaker.amazonaws.com/job-max-retry-count"
-"""Annotations by which HyperPod restarts the job itself after it has replaced a node. Source: SageMaker Developer Guide,
+"""Annotation by which HyperPod restarts the job itself after it has replaced a node. Source: SageMaker Developer Guide,
 "Running jobs using kubectl"."""
 
 RESTART_SETTING = "spec.pytorchReplicaSpecs.*.restartPolicy=OnFailure and spec.runPolicy.backoffLimit=10"

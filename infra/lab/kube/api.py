@@ -17,7 +17,6 @@ Object = dict[str, Any]
 
 MERGE = "application/merge-patch+json"
 STRATEGIC_MERGE = "application/strategic-merge-patch+json"
-APPLY = "application/apply-patch+yaml"
 
 _AGAIN_S = 0.2
 _WATCH_S = 300

@@ -253,10 +253,6 @@ class ControlPlane:
         command += ["--leader-elect=false", "--kube-api-qps=200", "--kube-api-burst=400"]
         await self.components.start("kube-scheduler", command)
 
-    async def start_kwok(self) -> None:
-        """Start kwok, which keeps the nodes of `add_kwok_nodes` Ready and the pods on them Running."""
-        await self.kwok.start()
-
     async def add_kwok_nodes(self, count: int, *, prefix: str = "kwok", taint: bool = True) -> list[str]:
         """Add nodes without machines, wait until all are Ready, and return their names. See `Kwok.add_nodes`."""
         return await self.kwok.add_nodes(count, prefix=prefix, taint=taint)
