@@ -29,7 +29,7 @@ lab: $(STAMP) ## the lab cluster, left up to play with
 test: $(STAMP) ## all tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-kube-assets: $(STAMP) ## real Kubernetes, job controllers, helm and tctl, built once into a cache folder (Go; half an hour at first)
+kube-assets: $(STAMP) ## real Kubernetes, job controllers, helm and tctl, built once into a cache folder (Go; 20 minutes at first)
 	@PYTHONPATH=. $(BIN)/python -m infra.lab.kube.build $(ARGS)
 
 test-clusters: kube-assets ## tests against a real Kubernetes, Slurm and MPI; what is missing fails

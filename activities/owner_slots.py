@@ -90,7 +90,7 @@ class SlotOwner(Protocol):
     """One kind of owner. Errors as for `Ec2Client`; PreconditionFailed where it would launch no other, with what to change."""
 
     def look(self, view: InstanceView) -> OwnerSeen | None:
-        """Return who keeps the number of an instance, None where it runs and its owner does not know it any more."""
+        """Return the owner of an instance, None where the instance runs and its owner does not know it any more."""
         ...
 
     def give_up(self, node: Node, *, decrement: bool) -> None:

@@ -1,4 +1,4 @@
-"""Whose a node is: who launched its instance, keeps their number, and replaces one that is gone.
+"""Whose a node is: who launched its instance, and replaces one that is gone.
 
 The tags are written by the owners themselves. Sources: Amazon EC2 API reference, OperatorResponse; EKS User Guide, "Managed node
 groups"; Karpenter, "NodeClasses" (tags of instances); AWS ParallelCluster, aws-parallelcluster-node; AWS PCS User Guide, "Tags".

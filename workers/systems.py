@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Systems(Clients):
-    """The job system, its launcher of group runs and its marks; who else heals nodes; who keeps their number."""
+    """The job system, its launcher of group runs and its marks; who else heals nodes; who owns them."""
 
     @cached_property
     def healers(self) -> Healers:
@@ -158,7 +158,7 @@ class Systems(Clients):
 
     @property
     def _owner_slots(self) -> OwnerSlotActivities:
-        """What gives slots back to those who keep the number of nodes."""
+        """What gives slots back to the owners of nodes."""
         from activities.clients.asg_boto3 import AsgBoto3
         from activities.clients.eks_boto3 import EksBoto3
 

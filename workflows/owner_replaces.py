@@ -1,4 +1,4 @@
-"""The part of ProvisionSpare for a node whose owner keeps its number: given back to it, and what it launches is found.
+"""The part of ProvisionSpare for a node that its owner replaces: it is given back, and what the owner launches is found.
 
 Nobody is left with two nodes in the place of one: what the owner began by itself is taken as it is, and nothing is launched here.
 """

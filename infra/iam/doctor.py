@@ -1,4 +1,4 @@
-"""Permissions of who runs `hotspare doctor`, beside those of looking: `python -m infra.iam.doctor` writes people/doctor.json.
+"""Permissions to run `hotspare doctor`, beside those of looking: `python -m infra.iam.doctor` writes people/doctor.json.
 
 Each of them turns a line that cannot be told into one that is; none is needed. Put the cluster's name where the file says
 CLUSTER. A message that is sent to the queue is a test event: the intake observes it, and does nothing for it.

@@ -33,7 +33,7 @@ def codec_key(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
 
 def codec_server(config: ConfigOption = None, as_json: JsonOption = False, verbose: VerboseOption = False) -> None:
-    """Decrypt payloads for the Temporal UI and the `temporal` command, for who shows the token in codec.token_file."""
+    """Decrypt payloads for the Temporal UI and the `temporal` command, for whoever shows the token in codec.token_file."""
     with answering(as_json):
         log_to_stderr(verbose)
         run_async(_serve(load_settings(config), as_json))

@@ -1,4 +1,4 @@
-"""The codec server: POST /decode and /encode as Temporal's UI and command line ask for it, for who shows the token.
+"""The codec server: POST /decode and /encode as Temporal's UI and command line ask for it, for whoever shows the token.
 
 The `temporal` command shows it as a bearer token. A browser, which has no place for one, types it once at /login and gets a
 cookie, good for requests from pages of the UI alone.

@@ -63,7 +63,7 @@ class Facts(Message):
     `job_controller` is who restarts that job where it is not Hotspare: then whatever comes in is proven before it may be used, by
     `proof` (for the node itself `burn_in`). `drains`: pods are to be moved off the node before it restarts.
     `drain_replaces`: its cluster replaces a node that is drained; `not_drained`: why a drain that was to do so did not.
-    `owned_by`: who launched the node's instance and keeps their number. `slot`: the capacity it runs in, as seen at `slot_at`.
+    `owned_by`: who launched the node's instance and replaces it. `slot`: the capacity it runs in, as seen at `slot_at`.
     `retired`: this incident has retired it; `renewed`: who launches another in its place. `no_capacity`: why EC2 did not start it
     again after a stop, since `no_capacity_since`.
     """

@@ -28,7 +28,7 @@ class Order(StrEnum):
 class ProvisionFacts(Message):
     """What is known before a launch. `gives_up` names the node whose place the new one takes; empty: an additional spare.
 
-    `slot` is that node's slot, `owned_by` who keeps its number, `pool` the one that it is in, `fault_class` why it was retired.
+    `slot` is that node's slot, `owned_by` its owner, `pool` the one that it is in, `fault_class` why it was retired.
     `approved`: a person has said that a slot which others may take is risked.
     """
 

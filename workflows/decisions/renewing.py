@@ -15,7 +15,7 @@ from workflows.decisions.settings import Mode, PolicySettings
 
 
 def renew(facts: Facts, policy: PolicySettings, rungs: Rungs) -> Step | None:
-    """Have a retired node given up and a new spare made in its place, by whoever keeps their number."""
+    """Have a retired node given up and a new spare made in its place, by Hotspare or by the owner."""
     if not (policy.renew_retired and facts.retired and facts.settled) or facts.renewed:
         return None
     way = OWNERS[facts.owned_by].give_up
