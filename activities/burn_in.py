@@ -121,7 +121,14 @@ class BurnInActivities:
                 self._start(request, deadline_s)
             run = await_run(group, request.run_id, deadline_s, self._settings.poll_s, self._clock)
             learned = self._learned.of(request.cluster, request.nodes) if self._learned else None
-            return judged(run, request.nodes, self._settings.floors_gbs, learned, one_rail=request.rail is not None)
+            one_rail = request.rail is not None
+            return judged(run, request.nodes, self._settings.floors_gbs, learned, one_rail=one_rail, ranks=self._asked(request))
+
+    def _asked(self, request: GroupTest) -> int:
+        """How many ranks the launcher was asked for."""
+        if request.rail is not None:
+            return len(request.nodes)
+        return sum(node.gpus or self._settings.gpus_per_node for node in request.nodes)
 
     def _refusal(self, request: GroupTest) -> GroupTestResult | None:
         """Say why the run must not start, None where it may; what our own earlier runs have left is ended first."""
@@ -216,6 +223,7 @@ def judged(
     learned: LearnedLookUp | None = None,
     *,
     one_rail: bool = False,
+    ranks: int | None = None,
 ) -> GroupTestResult:
     """Judge the output of an all-reduce run over `nodes`."""
     if not run.known:
@@ -225,7 +233,7 @@ def judged(
     if run.exit_status == LOST:
         why = f"run {run.run_id} ended without a status: its host restarted, or it was killed"
         return GroupTestResult(verdict=Verdict.UNKNOWN, cause="could_not_run", evidence=why)
-    seen = judge(run.output, nodes[0].instance_type, len(nodes), run.exit_status, floors_gbs, learned, one_rail)
+    seen = judge(run.output, nodes[0].instance_type, len(nodes), run.exit_status, floors_gbs, learned, one_rail, ranks)
     log = read_log(run.output)
     passed = seen.verdict is Verdict.OK
     evidence = seen.evidence if passed or log.warning is None else f"{seen.evidence}; {log.warning}"

@@ -62,7 +62,7 @@ class LearnedLookUp:
     def __call__(self, software: Software, ranks: int, size_bytes: int) -> Learned | None:
         types = {node.instance_type for node in self._nodes}
         try:
-            versions = versions_of(software, self._set_ups())
+            versions = versions_of(software, self._set_ups(), len(self._nodes))
             if not versions or len(types) != 1:
                 return None
             self.key = bandwidth_key(self._cluster, types.pop(), len(self._nodes), ranks, size_bytes, versions)
@@ -77,16 +77,18 @@ class LearnedLookUp:
         return [configuration_from_json(one.document) for one in seen]
 
 
-def versions_of(software: Software, set_ups: Sequence[Configuration]) -> str:
+def versions_of(software: Software, set_ups: Sequence[Configuration], nodes: int) -> str:
     """Name the software of a group: the output's own words first, then what its nodes have.
 
-    Empty where NCCL's version is not known, or two nodes differ: such runs can be compared with none.
+    Empty where NCCL's version is not known, or two of the `nodes` differ, or a version is known of some of them alone: such runs
+    can be compared with none.
     """
     told = {"nccl": software.nccl, "ofi_plugin": software.plugin}
     words = []
     for fact, name in FROM_NODES.items():
-        values = {told[fact]} if told.get(fact) else {value for one in set_ups if (value := one.value(fact))}
-        if len(values) > 1 or (fact == "nccl" and not values):
+        seen = [told[fact]] * nodes if told.get(fact) else [value for one in set_ups if (value := one.value(fact))]
+        values = set(seen)
+        if len(values) > 1 or (values and len(seen) < nodes) or (fact == "nccl" and not values):
             return ""
         words += [f"{name} {value}" for value in values]
     return ", ".join(words)

@@ -48,19 +48,21 @@ def judge(
     floors: Optional[OwnFloors] = None,
     learned: Optional[LearnedBy] = None,
     one_rail: bool = False,
+    ranks: Optional[int] = None,
 ) -> Judgement:
     """Judge a run's output; the worst of them where it has several.
 
     `nodes` is how many nodes took part (None: as many hosts as the output names), `exit_status` that of the launcher (None: not
     known), `floors` own floors as "type/nodes" = GB/s, `learned` what clean runs gave. Never OK unless a footer was printed and
     the bandwidth met a known floor, or a single rank ran, whose bus bandwidth is zero by definition. Over `one_rail` a node has
-    one rank and there is no floor: it is measured, to be compared with runs over the other rails.
+    one rank and there is no floor: it is measured, to be compared with runs over the other rails. `ranks` is how many were asked
+    for (None: not known); fewer could not run.
     """
     try:
         outputs = read(text)
     except NotReadable as error:
         return unreadable("the test", str(error))
-    rules = _Rules(floors or {}, learned, one_rail)
+    rules = _Rules(floors or {}, learned, one_rail, ranks or 0)
     judged = [_judge_run(output, instance_type, nodes, exit_status, rules) for output in outputs]
     return worst([(f"run {number}", one) for number, one in enumerate(judged, 1)])
 
@@ -70,6 +72,7 @@ class _Rules:
     floors: OwnFloors
     learned: Optional[LearnedBy]
     one_rail: bool
+    ranks: int
 
 
 def _judge_run(
@@ -111,7 +114,7 @@ def _finished(output: NcclOutput, instance_type: str, nodes: int, exit_status: O
     other = contradiction(instance_type, output.gpu_name)
     if other:
         return unknown(causes.CONFIGURATION, other, "say the true instance type", line=row.line)
-    absent = _absent(output, "" if rules.one_rail else instance_type, nodes)
+    absent = _absent(output, "" if rules.one_rail else instance_type, nodes, rules.ranks)
     if absent:
         return unknown(causes.COULD_NOT_RUN, absent, "check that the tool is built with MPI and that every host takes part")
     if exit_status not in (None, 0) and not output.minimum_failed:
@@ -143,7 +146,7 @@ def _with_drift(judged: Judgement, row: Row, known: Optional[Learned]) -> Judgem
     return replace(judged, drift=drift, evidence=f"{judged.evidence}; {drift}")
 
 
-def _absent(output: NcclOutput, instance_type: str, nodes: int) -> str:
+def _absent(output: NcclOutput, instance_type: str, nodes: int, asked: int) -> str:
     """Say who did not take part, empty if all did: each process alone prints a flawless table of its own."""
     if len(output.hosts) < nodes:
         return f"{len(output.hosts)} of {nodes} hosts took part ({', '.join(output.hosts) or 'none is named'})"
@@ -152,6 +155,8 @@ def _absent(output: NcclOutput, instance_type: str, nodes: int) -> str:
     expected = nodes * (expected_gpus(instance_type) or 0)
     if output.ranks < expected:
         return f"{output.ranks} rank{'s' * (output.ranks > 1)} ran where {nodes} x {instance_type} have {expected} GPUs"
+    if output.ranks < asked:
+        return f"{output.ranks} rank{'s' * (output.ranks > 1)} ran where {asked} were asked for"
     return ""
 
 

@@ -51,6 +51,17 @@ def test_a_healthy_group_is_ok_with_bandwidth_and_the_source_of_its_floor(
     assert result.floor_source
 
 
+def test_a_run_of_fewer_ranks_than_were_asked_for_passes_nobody(
+    fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
+) -> None:
+    """A launch command that starts too few leaves GPUs untested, also where the catalog does not know how many there are."""
+    known = group(fleet)
+    larger = known.model_copy(update={"nodes": [node.model_copy(update={"gpus": 16}) for node in known.nodes]})
+    result = surroundings.run(activities.group_test, larger)
+    assert (result.verdict, result.cause) == (Verdict.UNKNOWN, "could_not_run")
+    assert "32 ranks ran where 64 were asked for" in result.evidence
+
+
 def test_one_slow_member_slows_its_group_and_no_other(
     fleet: FakeFleet, activities: BurnInActivities, surroundings: ActivityEnvironment
 ) -> None:

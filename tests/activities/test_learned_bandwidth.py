@@ -80,13 +80,15 @@ def test_a_store_that_is_away_leaves_the_shipped_floors_and_a_run_of_no_kind(
         (Software(), [node(nccl="2.27.7", ofi_plugin="1.16.2")] * 2, "NCCL 2.27.7, OFI plug-in 1.16.2"),
         (Software(), [], ""),
         (Software("2.23.4"), [node(driver="580.95"), node(driver="570.86")], ""),
-        (Software("2.23.4"), [Configuration("p5", {"driver": unreadable("no answer")})], "NCCL 2.23.4"),
+        (Software("2.23.4"), [Configuration("p5", {"driver": unreadable("no answer")})] * 2, "NCCL 2.23.4"),
+        (Software("2.23.4"), [node(driver="580.95"), Configuration("p5", {"driver": unreadable("no answer")})], ""),
+        (Software("2.23.4"), [node(driver="580.95")], ""),
     ],
 )  # fmt: skip
 def test_runs_are_of_one_kind_by_the_software_that_the_output_or_the_nodes_tell(
     told: Software, nodes: list[Configuration], words: str
 ) -> None:
-    assert versions_of(told, nodes) == words
+    assert versions_of(told, nodes, 2) == words
 
 
 def test_each_thing_that_bandwidth_depends_on_makes_another_kind() -> None:
