@@ -125,6 +125,8 @@ def find_config(config: Path | None = None) -> Path:
         if named.is_file():
             return named.resolve()
         source = "--config" if config else CONFIG_VARIABLE
+        if named.exists():
+            raise SettingsError(f"{named}: is no file (named by {source}); name the settings file itself")
         raise SettingsError(f"{named}: no such file (named by {source}); `hotspare init --config {named}` writes one")
     for place in (Path(CONFIG_NAME), SYSTEM_CONFIG):
         if place.is_file():

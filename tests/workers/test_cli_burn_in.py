@@ -60,6 +60,16 @@ async def test_it_names_the_slow_node(held: Shell) -> None:
     assert tried["node-3", "node-4"] == "CRITICAL"
 
 
+@pytest.mark.parametrize("typed", [["burn-in", "spare-1"], ["burn-in", "--cluster", "lab"], ["spares", "test", "spare-1"]])
+async def test_a_cluster_that_is_only_observed_has_no_load_put_on_it_by_hand_either(held: Shell, typed: list[str]) -> None:
+    held.config.write_text(held.config.read_text().replace('mode = "approve"', 'mode = "observe"'))
+    status, _, err = await held.type(*typed)
+    assert status == 3
+    assert "only observed" in err
+    assert "set policy.mode" in " ".join(err.split())
+    assert held.healing.fleet.group_run_nodes == []
+
+
 async def test_it_leaves_nodes_alone_that_compute_or_do_not_answer_and_says_why(shell: Shell) -> None:
     fleet = shell.healing.fleet
     status, _, err = await shell.type("burn-in", "node-1", "spare-1")

@@ -148,3 +148,8 @@ def test_init_asks_only_for_what_no_flag_says(tmp_path: Path, monkeypatch: pytes
     assert [question.split()[0] for question in asked] == ["AWS", "Head"]
     assert (settings.name, settings.access.ssh_config) == ("blue", Path("/etc/hotspare/ssh_config"))
     assert settings.policy.mode is Mode.OBSERVE
+
+
+def test_a_folder_in_place_of_the_settings_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="is no file \\(named by --config\\)"):
+        load_settings(tmp_path)

@@ -92,6 +92,7 @@ async def follow_burn_in(answer: Answer, wish: Wish, config: ConfigOption) -> Bu
 
 async def _burn_in(answer: Answer, wish: Wish, config: ConfigOption) -> BurnInReport:
     async with desk(config) as at:
+        at.refuse_where_observed("a burn-in")
         chosen, left_out = await (_free(at, wish.cluster) if wish.cluster else _asked_for(at, wish.aliases))
         tell_left_out(answer, left_out)
         handle = await _start(at, chosen, wish.diagnose)

@@ -20,12 +20,13 @@ from pydantic import BaseModel
 from rich.console import Console
 from temporalio.client import Client
 
-from activities.errors import BadInput, CapabilityMissing, HotspareError, UnknownNode
+from activities.errors import BadInput, CapabilityMissing, HotspareError, PreconditionFailed, UnknownNode
 from activities.inventory import Node
 from workers.connection import connect
 from workers.saying import Refused
 from workers.settings import Settings, load_settings
 from workers.wiring import Wiring
+from workflows.decisions.spares_tests import acts
 
 T = TypeVar("T")
 
@@ -133,6 +134,14 @@ class Desk:
         """Every node of the cluster, by name."""
         nodes = await asyncio.to_thread(self.wiring.inventory.list, self.settings.name)
         return sorted(nodes, key=lambda node: (node.role, node.name))
+
+    def refuse_where_observed(self, what: str) -> None:
+        """Raise PreconditionFailed where nothing may be done to any node: a test puts load on them, whoever asks for it."""
+        if not acts(self.settings.policy):
+            raise PreconditionFailed(
+                f"the cluster {self.settings.name} is only observed and {what} puts load on nodes, so nothing was started; set "
+                'policy.mode = "approve", or what may be done to one class of faults with hotspare promote'
+            )
 
     def ui_link(self, workflow_id: str) -> str:
         """Where the workflow is in the Temporal UI, empty when no UI is configured."""

@@ -164,6 +164,7 @@ async def _grants(at: Desk) -> list[Grant]:
 
 
 async def _tested(at: Desk, spare: Node) -> Qualification:
+    at.refuse_where_observed("the test of a spare")
     start = StartQualification(node=spare.instance_id, cluster=at.settings.name, reason=f"asked for by {person()}")
     workflow_id = qualify_id(at.settings.name, spare.instance_id)
     try:
