@@ -1,6 +1,6 @@
-"""Settings of the activities: how nodes are reached, how the job is driven, how a burn-in is launched, where things are kept.
+"""Settings of the activities: AWS, inventory, healers, parity, pages, what is kept where, evidence, launches, effects.
 
-Every number names its unit in the field, and its source in the description. `workers/settings.py` reads them from TOML.
+The ways to nodes, job systems and group runs have theirs in `settings_access.py`, `settings_jobs.py` and `settings_burn_in.py`. Every number names its unit in the field, and its source in the description. `workers/settings.py` reads them from TOML.
 """
 
 from __future__ import annotations

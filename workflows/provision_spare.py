@@ -1,7 +1,7 @@
 """ProvisionSpare: one new node for the pool: launch, boot, test, known-bad check, into the pool. A retired node may go for it.
 
-Where slots allow, the retired node is held until the new one has passed; in a full reservation it goes first. One whose owner
-keeps its number goes back to that owner, and what it launches is tested and becomes the spare.
+Where slots allow, the retired node is held until the new one has passed; in a full reservation it goes first. One that its
+owner replaces goes back to that owner, and what the owner launches is tested and becomes the spare.
 """
 
 from __future__ import annotations
