@@ -1,6 +1,7 @@
 """Settings of the activities: AWS, inventory, healers, parity, pages, what is kept where, evidence, launches, effects.
 
-The ways to nodes, job systems and group runs have theirs in `settings_access.py`, `settings_jobs.py` and `settings_burn_in.py`. Every number names its unit in the field, and its source in the description. `workers/settings.py` reads them from TOML.
+The ways to nodes, job systems and group runs have theirs in `settings_access.py`, `settings_jobs.py` and `settings_burn_in.py`.
+Every number names its unit in the field, and its source in the description. `workers/settings.py` reads them from TOML.
 """
 
 from __future__ import annotations
