@@ -46,6 +46,7 @@ class ProvisionSpare:
         self._view = OperatorView()
         self._cluster = start.cluster
         self._new = NewSpare(self._view, self._tokens)
+        self._unclear = False
 
     @workflow.run
     async def run(self, start: StartProvision) -> Provisioned:
@@ -195,6 +196,7 @@ class ProvisionSpare:
                 break
             except ActivityError as error:
                 if kind_of(error) != NoCapacity.__name__:
+                    self._unclear = True
                     raise
                 why = cause_of(error)
             if until is None:
@@ -219,6 +221,12 @@ class ProvisionSpare:
         launched = self._new.instance_id
         left = [f"{launched} {self._new.stands}"] if launched else []
         look = f"aws ec2 describe-instances --instance-ids {launched}" if launched else "hotspare spares plan"
+        if self._unclear and not launched:
+            left = [
+                f"the launch may have been made all the same: look for an instance whose tag {names.TAG_ROLE} is {names.ROLE_NEW}"
+            ]
+            of_cluster = f"Name=tag:{names.TAG_CLUSTER},Values={self._cluster}"
+            look = f"aws ec2 describe-instances --filters {of_cluster} Name=tag:{names.TAG_ROLE},Values={names.ROLE_NEW}"
         page = Page(
             key=f"{self._tokens.run}/{outcome}",
             incident=workflow.info().workflow_id,
