@@ -28,7 +28,7 @@ class KnownNode:
         full = {
             name.strip().lower() for name in (node.instance_id, node.name, node.host, node.ip, *self.more_names) if name.strip()
         }
-        return full | {name.split(".", 1)[0] for name in full if not _is_ip(name)}
+        return full | {name.split(".", 1)[0] for name in full if not _is_ip(name) and not name.startswith(".")}
 
 
 def resolve_alias(known: Iterable[KnownNode], alias: str, place: str) -> Node:

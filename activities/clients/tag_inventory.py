@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from time import monotonic
 
@@ -13,6 +15,9 @@ from activities.inventory import Node
 from activities.owners import owner_by_tags
 from checks.catalog import expected_gpus
 
+_SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+"""What a name must look like to be a host, a file and a word of a command: a tag may hold anything, such as -oProxyCommand=..."""
+
 
 class TagInventory(CachedInventory):
     """`Inventory` by tag. `cluster` is the one that an empty cluster name means."""
@@ -22,7 +27,30 @@ class TagInventory(CachedInventory):
         self._ec2 = ec2
 
     def _look(self, cluster: str) -> Sequence[KnownNode]:
-        return [known_node(view) for view in self._ec2.describe_cluster(cluster)]
+        return with_own_names([known_node(view) for view in self._ec2.describe_cluster(cluster)])
+
+
+def with_own_names(found: Sequence[KnownNode]) -> list[KnownNode]:
+    """Give each node a name of its own: all members of an Auto Scaling group may have one Name tag, and names tell nodes apart.
+
+    A name that several have, or that is no host name, stays an alias; the node is called by its private DNS name, else its id.
+    """
+    times = Counter(entry.node.name.lower() for entry in found)
+    shorts = Counter(short.lower() for entry in found if (short := _short(entry)))
+    named = []
+    for entry in found:
+        name, short = entry.node.name, _short(entry)
+        if times[name.lower()] == 1 and _SAFE_NAME.fullmatch(name):
+            named.append(entry)
+            continue
+        free = short and shorts[short.lower()] == 1 and (short == name or not times[short.lower()])
+        node = entry.node.model_copy(update={"name": short if free else entry.node.instance_id})
+        named.append(KnownNode(node, (name, *entry.more_names)))
+    return named
+
+
+def _short(entry: KnownNode) -> str:
+    return entry.more_names[0].split(".", 1)[0] if entry.more_names else ""
 
 
 def known_node(view: InstanceView) -> KnownNode:

@@ -54,6 +54,29 @@ def test_an_alias_of_two_nodes_is_refused_and_both_are_named(fleet: FakeFleet) -
         TagInventory(fleet.ec2, "lab", 10.0).resolve("lab", "node-2")
 
 
+def test_nodes_of_one_name_tag_are_told_apart(fleet: FakeFleet) -> None:
+    """Members of an Auto Scaling group share their tags; whoever keeps nodes by name would look at one of them and take all."""
+    members = [fleet.node(f"node-{number}") for number in (1, 2, 3)]
+    for node in members:
+        fleet.ec2.tags[node.instance_id]["Name"] = "gpu-worker"
+    inventory = TagInventory(fleet.ec2, "lab", 10.0)
+    listed = {node.instance_id: node.name for node in inventory.list("lab")}
+    assert len(set(listed.values())) == len(listed)
+    assert [listed[node.instance_id] for node in members] == ["ip-10-0-0-11", "ip-10-0-0-12", "ip-10-0-0-13"]
+    assert inventory.resolve("lab", "ip-10-0-0-12").instance_id == members[1].instance_id
+    fleet.ec2.tags[fleet.node("node-4").instance_id]["Name"] = "ip-10-0-0-12"
+    assert TagInventory(fleet.ec2, "lab", 10.0).resolve("lab", members[1].instance_id).name == members[1].instance_id
+
+
+@pytest.mark.parametrize("name", ["-oProxyCommand=touch /tmp/x", "GPU node 3", "a,b", "../../etc/passwd", "$(reboot)", "x\n"])
+def test_a_tag_that_is_no_host_name_names_no_node(fleet: FakeFleet, name: str) -> None:
+    """Names become words of launch commands, hosts of ssh and files on the head node."""
+    fleet.ec2.tags[fleet.node("node-3").instance_id]["Name"] = name
+    inventory = TagInventory(fleet.ec2, "lab", 10.0)
+    assert inventory.resolve("lab", "i-00000000000000003").name == "ip-10-0-0-13"
+    assert inventory.resolve("lab", name).instance_id == "i-00000000000000003"
+
+
 def test_a_name_comes_before_a_host_name_of_another_node(fleet: FakeFleet) -> None:
     fleet.ec2.tags[fleet.node("node-3").instance_id]["Name"] = "ip-10-0-0-12"
     assert TagInventory(fleet.ec2, "lab", 10.0).resolve("lab", "ip-10-0-0-12").instance_id == "i-00000000000000003"
