@@ -24,8 +24,8 @@ from workers.cli import burn_in, common
 from workers.cli.burn_in import Wish
 from workers.cli.burn_in_matrix import PairMatrix, matrix_lines, pair_matrix
 from workers.cli.burn_in_plot import draw
-from workers.cli.burn_in_shown import rounds_table
-from workflows.messages import GroupRun
+from workers.cli.burn_in_shown import cause_in_words, rounds_table
+from workflows.messages import BurnInReport, GroupRun, NodeVerdict
 
 FOUR = ("node-1", "node-2", "node-3", "node-4")
 
@@ -280,3 +280,25 @@ def test_the_picture_is_drawn_whatever_was_tried(count: int, tmp_path: Path) -> 
         draw(full(count, bad), "burn-in/lab/1: CRITICAL bad nodes", tmp_path / name)
         assert (tmp_path / name).stat().st_size > 1000
     draw(PairMatrix(["node-1", "node-2"]), "nothing tried", tmp_path / "empty.png")
+
+
+@pytest.mark.parametrize(
+    ("causes", "paths", "words"),
+    [
+        (["bad node", "healthy"], [], "bad nodes"),
+        (["bad path", "healthy", "healthy"], [["node-0", "node-1"]], "bad path"),
+        (["bad path", "healthy", "bad path"], [["node-0", "node-1"], ["node-1", "node-2"]], "bad paths"),
+        (["bad path", "healthy", "bad node"], [["node-0", "node-1"]], "bad nodes and paths"),
+    ],
+)
+def test_a_node_that_is_left_out_for_a_bad_path_is_no_bad_node(causes: list[str], paths: list[list[str]], words: str) -> None:
+    nodes = [
+        NodeVerdict(
+            instance_id=f"i-{number}",
+            node_name=f"node-{number}",
+            verdict=Verdict.OK if cause == "healthy" else Verdict.CRITICAL,
+            cause=cause,
+        )
+        for number, cause in enumerate(causes)
+    ]
+    assert cause_in_words(BurnInReport(verdict=Verdict.CRITICAL, cause="bad_nodes", nodes=nodes, bad_paths=paths)) == words

@@ -21,7 +21,7 @@ from workers.cli.burn_in_follow import BurnInHandle, follow, runs_of
 from workers.cli.burn_in_junit import check_junit, write_junit, write_junit_error
 from workers.cli.burn_in_matrix import pair_matrix
 from workers.cli.burn_in_plot import check_plot, draw
-from workers.cli.burn_in_shown import tell_left_out, tell_report
+from workers.cli.burn_in_shown import cause_in_words, tell_left_out, tell_report
 from workers.cli.common import Answer, ConfigOption, Desk, JsonOption, answering, desk, person, run_async
 from workers.connection import RPC_TIMEOUT, TemporalAway
 from workflows.messages import BurnInReport, StartBurnIn
@@ -109,7 +109,7 @@ async def _burn_in(answer: Answer, wish: Wish, config: ConfigOption) -> BurnInRe
         if wish.junit is not None:
             write_junit(handle.id, report, wish.junit)
         if wish.plot is not None:
-            draw(matrix, f"{handle.id}: {report.verdict.value} {report.cause.replace('_', ' ')}", wish.plot)
+            draw(matrix, f"{handle.id}: {report.verdict.value} {cause_in_words(report)}", wish.plot)
         return report
 
 

@@ -23,6 +23,9 @@ GROUPS_SHOWN = 8
 LEFT_OUT_SHOWN = 10
 """Nodes that are left out and named. Hotspare default: a screen has room for the rounds too."""
 
+BAD_PATH = "bad path"
+"""Cause of a node that is left out because the path between it and another good node is bad."""
+
 GOOD = (Verdict.OK, Verdict.WARN)
 MEASURED = "measured"
 """Cause of a run that is no test by itself: its rate is compared with those of other rails."""
@@ -101,10 +104,18 @@ def tell_report(answer: Answer, report: BurnInReport, matrix: PairMatrix, troubl
         nodes.append((_styled(one.verdict), Text(f"{one.node_name}  {what}")))
     because = [why for why in report.because if not any(why.startswith(f"{one.node_name}: ") for one in others)]
     rounds = f"{report.runs} run{'s' * (report.runs != 1)} in {report.rounds} round{'s' * (report.rounds != 1)}"
-    whole = f"{report.cause.replace('_', ' ')} ({rounds}): {'; '.join(because or report.because)}"
+    whole = f"{cause_in_words(report)} ({rounds}): {'; '.join(because or report.because)}"
     answer.say(_in_columns(nodes))
     following = [(Text("next"), Text(report.next))] if report.next else []
     answer.say(_in_columns([(_styled(report.verdict), Text(whole, style=STYLES[report.verdict])), *following]))
+
+
+def cause_in_words(report: BurnInReport) -> str:
+    """Return what came out in a few words: nodes that are left out for a bad path alone are no bad nodes."""
+    blamed = {one.cause for one in report.nodes if one.verdict is Verdict.CRITICAL}
+    if blamed == {BAD_PATH}:
+        return "bad path" if len(report.bad_paths) == 1 else "bad paths"
+    return "bad nodes and paths" if BAD_PATH in blamed else report.cause.replace("_", " ")
 
 
 def tell_left_out(answer: Answer, left_out: dict[str, list[str]]) -> None:
