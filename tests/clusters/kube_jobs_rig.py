@@ -11,6 +11,7 @@ from typing import Any
 
 from activities.clients.fake_access import FakeAccess
 from activities.clients.kubernetes_api import KubernetesClient
+from activities.errors import AccessRefused
 from activities.inventory import Node
 from activities.jobs.kubernetes import KubernetesJobs
 from activities.jobs.progress import ProgressCommand
@@ -96,7 +97,18 @@ class World:
         runtime = manifest.pop("runtime", None)
         if runtime is not None:
             self.admin.create(_RUNTIME, runtime, NAMESPACE)
-        self.admin.create(self.kind, {"metadata": {"name": self.name, **metadata}, "spec": manifest["spec"]}, NAMESPACE)
+        job: Object = {"metadata": {"name": self.name, **metadata}, "spec": manifest["spec"]}
+        self.until(lambda: self._admitted(job), lambda: f"{self.name}: its webhook has not seen its runtime")
+
+    def _admitted(self, job: Object) -> bool:
+        """Make the job; False while a webhook has not seen yet what was made just before."""
+        try:
+            self.admin.create(self.kind, job, NAMESPACE)
+        except AccessRefused as error:
+            if "not found" not in str(error):
+                raise
+            return False
+        return True
 
     def pods(self) -> list[Object]:
         """The pods of this world."""

@@ -112,7 +112,7 @@ async def test_a_trainjob_is_carried_out_by_a_jobset(control_plane: ControlPlane
     await control_plane.apply(json.dumps(runtime | {"spec": spec}))
     job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "v2", "namespace": "default"}}
     reference = {"name": "lab", "kind": "TrainingRuntime", "apiGroup": "trainer.kubeflow.org"}
-    await control_plane.apply(json.dumps(job | {"spec": {"runtimeRef": reference}}))
+    await control_plane.apply_once_admitted(json.dumps(job | {"spec": {"runtimeRef": reference}}))
 
     async def two_nodes() -> bool:
         return len(await _running(control_plane, "jobset.sigs.k8s.io/jobset-name=v2")) == 2

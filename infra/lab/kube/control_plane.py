@@ -16,7 +16,7 @@ import httpx
 
 from infra.lab.kube.assets import binary
 from infra.lab.kube.certificates import Certificates
-from infra.lab.kube.components import Component, Components, with_free_ports
+from infra.lab.kube.components import Component, Components, wait_for, with_free_ports
 from infra.lab.kube.controllers import Controllers
 from infra.lab.kube.kwok import Kwok
 
@@ -291,6 +291,20 @@ class ControlPlane:
             await self.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(manifest), user=user)
         else:
             await self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=manifest, user=user)
+
+    async def apply_once_admitted(self, manifest: str) -> None:
+        """Apply a manifest that a webhook refuses until it has seen what that refers to, made just before."""
+
+        async def applied() -> bool:
+            try:
+                await self.apply(manifest)
+            except KubectlFailed as error:
+                if "admission webhook" in str(error) and "not found" in str(error):
+                    return False
+                raise
+            return True
+
+        await wait_for("a webhook to admit it", applied)
 
 
 async def _answers(http: httpx.AsyncClient, url: str, headers: dict[str, str] | None = None) -> bool:

@@ -97,7 +97,7 @@ class KubeJob(WatchedJob):
         """Make the job and wait until its world has begun. RuntimeError shows its pods when that takes too long."""
         manifest = (MANIFESTS / f"{self._options.job_kind}.yaml").read_text()
         await self._plane.apply((MANIFESTS / "account.yaml").read_text())
-        await self._plane.apply(self._fill(manifest))
+        await self._plane.apply_once_admitted(self._fill(manifest))
         self._tasks = [asyncio.ensure_future(self._follow()), asyncio.ensure_future(self._look_at_job())]
         try:
             async with asyncio.timeout(START_LIMIT_S):
