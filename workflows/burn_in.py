@@ -65,6 +65,7 @@ class BurnIn:
                 elapsed_s=self._elapsed_s(),
                 every_pair=start.every_pair,
                 rails=self._rails(),
+                by_hand=workflow.info().parent is None,
             )
             plan = await decided(DecideActivities.plan_burn_in, facts, "which groups next")
             if plan.done:

@@ -14,6 +14,7 @@ from activities.inventory import Node
 from activities.message import Message
 from workflows import options
 from workflows.cluster_messages import Ask, ClusterState
+from workflows.decisions.burn_in_facts import only_observed
 from workflows.decisions.burn_in_plan import BurnInFacts, BurnInNext, plan_next
 from workflows.decisions.burn_in_settings import BurnInLimits
 from workflows.decisions.cluster_book import Judgement, judge_asks
@@ -24,7 +25,7 @@ from workflows.decisions.provisioning import LaunchPlan, ProvisionFacts, plan_la
 from workflows.decisions.settings import ClusterSettings, PolicySettings, SweepSettings
 from workflows.decisions.spares_settings import SpareSettings
 from workflows.decisions.spares_standing import standing_of
-from workflows.decisions.spares_tests import PoolSeen, SpareTests, plan_spare_tests
+from workflows.decisions.spares_tests import PoolSeen, SpareTests, acts, plan_spare_tests
 from workflows.decisions.storm_plan import StormFacts, StormPlan, plan_storm
 
 Question = TypeVar("Question", bound=Message)
@@ -129,7 +130,9 @@ class DecideActivities:
 
     @activity.defn
     def plan_burn_in(self, facts: BurnInFacts) -> BurnInNext:
-        """Choose a burn-in's next groups, or its verdict."""
+        """Choose a burn-in's next groups, or its verdict. One by hand puts load on no cluster that is only observed."""
+        if facts.by_hand and not acts(self._policy):
+            return only_observed(self._cluster)
         return plan_next(facts, self._isolation)
 
     @activity.defn

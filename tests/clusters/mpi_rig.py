@@ -34,7 +34,7 @@ from activities.settings_burn_in import BurnInSettings
 from infra.lab.namespaces.cluster import HEAD, Namespaces
 from infra.lab.namespaces.tools import lacking
 from workflows.decide import DecideActivities
-from workflows.decisions.settings import ClusterSettings, PolicySettings
+from workflows.decisions.settings import ClusterSettings, Mode, PolicySettings
 from workflows.messages import BurnInReport, GroupRun, StartBurnIn
 from workflows.registry import WORKFLOWS
 
@@ -117,7 +117,7 @@ class RealMpi:
         )
         holders: list[object] = [
             InventoryActivities(self._inventory),
-            DecideActivities(PolicySettings(), ClusterSettings(), "lab", attributes=False),
+            DecideActivities(PolicySettings(mode=Mode.ACT), ClusterSettings(), "lab", attributes=False),
             BurnInActivities(MpirunLauncher(lambda: self._access_to(head), self.settings), gate, self.settings),
         ]
         found = [one for holder in holders for one in activities_of(holder)]

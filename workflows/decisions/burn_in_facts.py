@@ -12,7 +12,7 @@ class BurnInFacts(Message):
 
     `fresh` are nodes new to the job, tried beside others before the group. `switches` says which network switch a node hangs on.
     `every_pair`: do not stop at a group that passes, but try each node beside each other. `rails` is how many rails can be run
-    one by one; 0 where the nodes are not alike, or cannot be run so.
+    one by one; 0 where the nodes are not alike, or cannot be run so. `by_hand`: no recovery of a job needs it.
     """
 
     nodes: list[str]
@@ -22,6 +22,7 @@ class BurnInFacts(Message):
     elapsed_s: float = 0.0
     every_pair: bool = False
     rails: int = 0
+    by_hand: bool = False
 
 
 class BurnInNext(Message):
@@ -43,3 +44,13 @@ class BurnInNext(Message):
     bad_rails: list[int] = []
     corrupt: list[str] = []
     next: str = ""
+
+
+def only_observed(cluster: str) -> BurnInNext:
+    """The end of a burn-in by hand where nothing may be done to any node: a test puts load on them, whoever asks for it."""
+    return BurnInNext(
+        done=True,
+        cause="only_observed",
+        because=[f"the cluster {cluster} is only observed, and a burn-in puts load on nodes: nothing was started"],
+        next='set policy.mode = "approve", or what may be done to one class of faults with hotspare promote',
+    )

@@ -55,10 +55,12 @@ def plan_spare_tests(seen: PoolSeen, rules: SpareSettings, policy: PolicySetting
 
 
 def acts(policy: PolicySettings) -> bool:
-    """Whether anything at all may be done to nodes."""
+    """Whether anything at all may be done to nodes, of any pool."""
     modes = [policy.mode, *policy.mode_by_rung.values()]
     modes += [mode for by_rung in policy.mode_by_class.values() for mode in by_rung.values()]
-    return any(mode is not Mode.OBSERVE for mode in modes)
+    if any(mode is not Mode.OBSERVE for mode in modes):
+        return True
+    return any(acts(policy.for_pool(pool).model_copy(update={"pools": {}})) for pool in policy.pools)
 
 
 def _tested_at(record: SpareRecord | None) -> datetime | None:
