@@ -5,6 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 FAULT  ?=
+PROGRAMS ?=
 # image.lock and build.lock are what the container image is made with, at the versions that the tests run with.
 LOCKING := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url
 
@@ -30,11 +31,11 @@ test: $(STAMP) ## all tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 kube-assets: $(STAMP) ## real Kubernetes, job controllers, helm and tctl, built once into a cache folder (Go; 20 minutes at first)
-	@PYTHONPATH=. $(BIN)/python -m infra.lab.kube.build $(ARGS)
+	@PYTHONPATH=. $(BIN)/python -m infra.lab.kube.build $(PROGRAMS)
 
-test-clusters: kube-assets ## tests against a real Kubernetes, Slurm and MPI; what is missing fails
+test-clusters: kube-assets ## tests against a real Kubernetes, Slurm and MPI; what is missing fails. ARGS=FILE for some
 	@.ci/cluster-packages
-	@HOTSPARE_REAL_CLUSTERS=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/clusters $(ARGS)
+	@HOTSPARE_REAL_CLUSTERS=1 $(BIN)/python -m pytest -n 2 --dist loadfile $(if $(findstring tests/,$(ARGS)),,tests/clusters) $(ARGS)
 
 test-gpu: $(STAMP) ## on a machine with an NVIDIA GPU: the probe against nvidia-smi
 	@$(BIN)/python -m pytest tests/gpu -o addopts="--import-mode=importlib --strict-markers" --capture=no $(ARGS)
@@ -60,7 +61,7 @@ lock: ## renew the files in requirements/ from pyproject.toml (needs uv on the P
 	echo hatchling | uv pip compile $(LOCKING) --no-annotate --constraint requirements/dev.lock - --output-file requirements/build.lock
 
 bench: $(STAMP) ## measure: seconds from a fault line to quarantine, history per incident, ...
-	@$(BIN)/python -m pytest tests/bench -o addopts="--import-mode=importlib --strict-markers" --capture=no $(ARGS)
+	@$(BIN)/python -m pytest $(if $(findstring tests/,$(ARGS)),,tests/bench) -o addopts="--import-mode=importlib --strict-markers" --capture=no $(ARGS)
 
 clean: ## remove what the tools made, .venv too
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

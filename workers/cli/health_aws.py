@@ -26,6 +26,9 @@ CLOCK_WARNS_S = 60.0
 CLOCK_BREAKS_S = 300.0
 """Difference from which AWS refuses signed calls. Source: AWS General Reference, "Signature Version 4": 5 minutes."""
 
+WHYS_SHOWN = 3
+"""Reasons why permissions cannot be told of, each whole. Hotspare default: most share one."""
+
 WORKER_ROLES = (*ROLE_OF_QUEUE.values(), "watcher", "intake")
 
 EKS_GROUPS = (Owner.NODE_GROUP.value,)
@@ -106,7 +109,7 @@ def permission_lines(part: str, tried: Sequence[Tried]) -> list[Line]:
         how = "attach the policy of the role: hotspare manifests DIR writes it to DIR/iam; docs/security.md says whose is which"
         lines.append(Line(name, Verdict.CRITICAL, f"refused: {_named(refused)}", how))
     if unknown:
-        whys = "; ".join(dict.fromkeys(one.said for one in unknown))[:300]
+        whys = "; ".join(list(dict.fromkeys(one.said for one in unknown))[:WHYS_SHOWN])
         how = "allow who runs doctor iam:SimulatePrincipalPolicy, or try it in the IAM policy simulator of the console"
         lines.append(Line(name, Verdict.UNKNOWN, f"cannot tell of {_named(unknown)} ({whys})", how, can_tell=False))
     if not refused:

@@ -25,6 +25,9 @@ T = TypeVar("T")
 AT_ONCE = 32
 """Nodes looked at side by side. Hotspare default, as the worker's `ssh_threads`: a thousand nodes take a minute or two."""
 
+REASONS_SHOWN = 4
+"""Reasons that are told of a node, each whole: what to type may stand at its end. Hotspare default: a screen has more lines."""
+
 CLOCK_S = 10.0
 """For the node to say its time. Hotspare default: the connection is open."""
 
@@ -64,7 +67,8 @@ def _what(seen: Examination) -> str:
     if seen.why_unreachable:
         return seen.why_unreachable
     reasons = [finding.summary for finding in seen.findings] or seen.opinion.because
-    return f"{seen.opinion.fault_class}: {'; '.join(reasons)[:300]}"
+    more = f"; and {len(reasons) - REASONS_SHOWN} more" if len(reasons) > REASONS_SHOWN else ""
+    return f"{seen.opinion.fault_class}: {'; '.join(reasons[:REASONS_SHOWN])}{more}"
 
 
 def _do(settings: Settings, node: Node, seen: Examination) -> str:
