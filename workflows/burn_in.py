@@ -11,9 +11,11 @@ with workflow.unsafe.imports_passed_through():
     from activities.burn_in import BurnInActivities, GroupTest, GroupTestResult
     from activities.inventory import InventoryActivities, Node, ResolveNode
     from activities.learned_bandwidth import BandwidthActivities, CleanGroupRun, NoteCleanRuns
+    from checks.judges import judgement as causes
     from checks.model import Verdict
     from workflows import options
     from workflows.decide import DecideActivities, bearings, decided
+    from workflows.decisions.burn_in_advice import BAD_NODE, BAD_NODES, BAD_PATH
     from workflows.decisions.burn_in_plan import BurnInFacts, BurnInNext
     from workflows.decisions.burn_in_runs import RunDone
     from workflows.failures import cause_of
@@ -21,7 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.operator_view import Line, OperatorView
     from workflows.tokens import Tokens
 
-BY_SPEED = ("healthy", "low_bandwidth", "measured")
+BY_SPEED = (causes.HEALTHY, causes.LOW_BANDWIDTH, causes.MEASURED)
 """Causes whose evidence is a bandwidth against a floor. Of the others, the judge's own words say what was wrong."""
 
 EVIDENCE_SHOWN = 200
@@ -197,9 +199,9 @@ class BurnIn:
 
     def _verdict(self, name: str, plan: BurnInNext, good: bool) -> NodeVerdict:
         bad = plan.bad.get(name)
-        isolated = plan.cause == "bad_nodes"
+        isolated = plan.cause == BAD_NODES
         verdict = Verdict.CRITICAL if bad else Verdict.OK if good or isolated else Verdict.UNKNOWN
-        blamed = "bad path" if any(name in path for path in plan.bad_paths) else "bad node"
+        blamed = BAD_PATH if any(name in path for path in plan.bad_paths) else BAD_NODE
         return NodeVerdict(
             instance_id=self._nodes[name].instance_id,
             node_name=name,

@@ -28,6 +28,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.decide import Bearings, bearings
     from workflows.decisions.gates import passes
     from workflows.decisions.node_set import NodeSet
+    from workflows.decisions.wrong_results import trained_wrong, which_checkpoint
     from workflows.failures import cause_of, kind_of
     from workflows.job_page import page_about_job
     from workflows.messages import BurnInReport, NodeVerdict, StartBurnIn, StartRecovery
@@ -104,7 +105,7 @@ class RecoverJob:
             if not passes(report.verdict):
                 await self._send_out(report, number)
             elif self._wrong:
-                raise GivenUp(self._which_checkpoint())
+                raise GivenUp(which_checkpoint(self._wrong, status.checkpoint_step))
             elif nodes == self._set.nodes() and not self._set.unanswered():
                 # What fell out until now is answered for by this resume; only what falls out after it is a reason for another.
                 self._set.read_news()
@@ -185,20 +186,8 @@ class RecoverJob:
         return report
 
     def _trained_wrong(self, report: BurnInReport) -> list[str]:
-        """What the burn-in says of nodes that computed wrong, of those that the job trained on."""
-        trained = self._held.nodes if self._held is not None else []
-        said = {verdict.node_name: verdict.evidence for verdict in report.nodes}
-        return [f"{name}: {said.get(name, '')}" for name in report.corrupt if name in trained]
-
-    def _which_checkpoint(self) -> str:
-        """Why the job is not resumed by itself: a person chooses where training goes on from."""
-        last = self._held.checkpoint_step if self._held is not None else None
-        proposed = f"step {last} is the last checkpoint" if last is not None else "the last checkpoint is not known"
-        return (
-            f"wrong results of a node that the job trained on ({'; '.join(self._wrong)}): its checkpoints may be wrong since "
-            f"then. The node set passes now; {proposed}: go on from it only if it is older than the first sign of the fault, "
-            "else from one before that. Start the job from the checkpoint that you choose"
-        )
+        trained_on = self._held.nodes if self._held is not None else []
+        return trained_wrong(report.corrupt, trained_on, {one.node_name: one.evidence for one in report.nodes})
 
     async def _somebody_falls_out(self, why: str) -> None:
         """What stopped us is about a node whose incident may be about to speak: wait for it a little."""

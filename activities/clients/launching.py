@@ -38,6 +38,11 @@ def words_of(settings: BurnInSettings, nodes: Sequence[Node], names: Sequence[st
     }
 
 
+def over_rail(nodes: Sequence[Node], rail: int) -> tuple[list[Node], dict[str, str]]:
+    """The group with one rank a node, and the variable that gives it the rail's GPU: NCCL takes the adapter nearest to it."""
+    return [node.model_copy(update={"gpus": 1}) for node in nodes], {ONLY_GPU: str(rail)}
+
+
 def filled(command: Sequence[str], words: Mapping[str, str]) -> list[str]:
     """Fill words into a command; each stays within its argument, and no shell ever sees it."""
     found = []

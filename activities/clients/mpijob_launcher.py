@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from activities.clients.agent_access import AgentAccessTo, PodRuns
-from activities.clients.launching import ONLY_GPU, around, filled, slots, words_of
+from activities.clients.launching import around, filled, over_rail, slots, words_of
 from activities.clients.pod_spec import job_name, run_job, spec_of
 from activities.errors import BadInput, NodeUnreachable, PreconditionFailed
 from activities.inventory import Node
@@ -48,8 +48,8 @@ class MpiJobLauncher:
         self._start(run_id, nodes, deadline_s, {})
 
     def start_over(self, rail: int, run_id: str, nodes: list[Node], deadline_s: float) -> None:
-        single = [node.model_copy(update={"gpus": 1}) for node in nodes]
-        self._start(run_id, single, deadline_s, {ONLY_GPU: str(rail)})
+        single, only = over_rail(nodes, rail)
+        self._start(run_id, single, deadline_s, only)
 
     def _start(self, run_id: str, nodes: list[Node], deadline_s: float, more: dict[str, str]) -> None:
         if not self._access.agent_tools_image:

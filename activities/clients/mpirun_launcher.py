@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from activities.clients.launching import ONLY_GPU, around, filled, run_with_output, words_of
+from activities.clients.launching import around, filled, over_rail, run_with_output, words_of
 from activities.inventory import Node
 from activities.node_access import DetachedRun, NodeAccess
 from activities.settings_burn_in import BurnInSettings
@@ -36,6 +36,6 @@ def group_command(settings: BurnInSettings, nodes: list[Node], run_id: str) -> l
 
 
 def rail_command(settings: BurnInSettings, rail: int, nodes: list[Node], run_id: str) -> list[str]:
-    """The same with one rank a node, whose only GPU is that of the rail: NCCL takes the network adapter that is nearest to it."""
-    single = [node.model_copy(update={"gpus": 1}) for node in nodes]
-    return around(settings, filled(settings.command, words_of(settings, single)), run_id, nodes, {ONLY_GPU: str(rail)})
+    """The same over one rail: one rank a node."""
+    single, only = over_rail(nodes, rail)
+    return around(settings, filled(settings.command, words_of(settings, single)), run_id, single, only)

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from activities.clients import torch_all_reduce
-from activities.clients.launching import ONLY_GPU, around, filled, run_with_output, words_of
+from activities.clients.launching import around, filled, over_rail, run_with_output, words_of
 from activities.errors import BadInput, HotspareError
 from activities.inventory import Node
 from activities.node_access import LOST, AccessTo, DetachedRun
@@ -40,8 +40,8 @@ class TorchrunLauncher:
         self._start(run_id, nodes, deadline_s, {})
 
     def start_over(self, rail: int, run_id: str, nodes: list[Node], deadline_s: float) -> None:
-        single = [node.model_copy(update={"gpus": 1}) for node in nodes]
-        self._start(run_id, single, deadline_s, {ONLY_GPU: str(rail)})
+        single, only = over_rail(nodes, rail)
+        self._start(run_id, single, deadline_s, only)
 
     def _start(self, run_id: str, nodes: list[Node], deadline_s: float, more: Mapping[str, str]) -> None:
         lines = {node.name: self._command(run_id, nodes, place, more) for place, node in enumerate(nodes)}

@@ -7,6 +7,7 @@ from xml.etree import ElementTree as Xml
 
 from activities.errors import BadInput
 from checks.model import Verdict
+from workflows.decisions.burn_in_advice import BAD_PATH
 from workflows.messages import BurnInReport
 
 CLASS = "hotspare.burn_in"
@@ -29,7 +30,7 @@ def write_junit(name: str, report: BurnInReport, file: Path) -> None:
     for one in report.nodes:
         _case(suite, one.node_name, one.verdict, one.cause, one.evidence)
     for path in report.bad_paths:
-        _case(suite, f"path {' - '.join(path)}", Verdict.CRITICAL, "bad path", "both pass with others and fail together")
+        _case(suite, f"path {' - '.join(path)}", Verdict.CRITICAL, BAD_PATH, "both pass with others and fail together")
     _write(suite, file)
 
 

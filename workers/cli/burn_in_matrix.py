@@ -132,11 +132,12 @@ def _cell(cell: Cell | None, itself: bool, numbers: bool) -> Text:
         return Text(f"{'-' if itself else '.':>{width}}", style="dim")
     words = SIGN[cell.verdict]
     if numbers and cell.busbw_gbs is not None:
-        words = _rate(cell.busbw_gbs) + {Verdict.CRITICAL: "!", Verdict.UNKNOWN: "?"}.get(cell.verdict, "")
+        words = rate(cell.busbw_gbs) + {Verdict.CRITICAL: "!", Verdict.UNKNOWN: "?"}.get(cell.verdict, "")
     return Text(f"{words:>{width}}", style=STYLE[cell.verdict])
 
 
-def _rate(gbs: float) -> str:
+def rate(gbs: float) -> str:
+    """GB/s in words: whole ones of a fast fabric, hundredths of a slow link."""
     return f"{gbs:.0f}" if gbs >= 10 else f"{gbs:.2f}"
 
 

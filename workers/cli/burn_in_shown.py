@@ -11,10 +11,12 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from checks.judges.judgement import MEASURED
 from checks.model import Verdict
-from workers.cli.burn_in_matrix import PairMatrix, matrix_lines
+from workers.cli.burn_in_matrix import PairMatrix, matrix_lines, rate
 from workers.cli.common import Answer
 from workers.cli.health_shown import STYLES
+from workflows.decisions.burn_in_advice import BAD_PATH
 from workflows.messages import BurnInReport, GroupRun, NodeVerdict
 
 GROUPS_SHOWN = 8
@@ -23,12 +25,7 @@ GROUPS_SHOWN = 8
 LEFT_OUT_SHOWN = 10
 """Nodes that are left out and named. Hotspare default: a screen has room for the rounds too."""
 
-BAD_PATH = "bad path"
-"""Cause of a node that is left out because the path between it and another good node is bad."""
-
 GOOD = (Verdict.OK, Verdict.WARN)
-MEASURED = "measured"
-"""Cause of a run that is no test by itself: its rate is compared with those of other rails."""
 
 
 def rounds_table(runs: list[GroupRun], width: int, spinner: Spinner | None = None) -> RenderableType:
@@ -58,7 +55,7 @@ def _who(group: list[GroupRun]) -> str:
     who = (" + ".join(run.nodes) if len(run.nodes) <= 3 else f"{len(run.nodes)} nodes") + over
     words = [] if who in run.why else [who]
     if run.busbw_gbs is not None:
-        words.append(f"{_rate(run.busbw_gbs)} GB/s" + (f", floor {_rate(run.floor_gbs)}" if run.floor_gbs else ""))
+        words.append(f"{rate(run.busbw_gbs)} GB/s" + (f", floor {rate(run.floor_gbs)}" if run.floor_gbs else ""))
     return ", ".join(words)
 
 
@@ -74,7 +71,7 @@ def _count(group: list[GroupRun]) -> Text:
         ("passed", "green"),
         ("failed", "bold red"),
         ("without result", "magenta"),
-        ("measured", ""),
+        (MEASURED, ""),
         ("running", ""),
     ):
         if count := sum(1 for run in group if _became(run) == words):
@@ -86,7 +83,7 @@ def _became(run: GroupRun) -> str:
     if run.verdict is None:
         return "running"
     if run.cause == MEASURED:
-        return "measured"
+        return MEASURED
     return "passed" if run.verdict in GOOD else "failed" if run.verdict is Verdict.CRITICAL else "without result"
 
 
@@ -114,7 +111,7 @@ def cause_in_words(report: BurnInReport) -> str:
     """Return what came out in a few words: nodes that are left out for a bad path alone are no bad nodes."""
     blamed = {one.cause for one in report.nodes if one.verdict is Verdict.CRITICAL}
     if blamed == {BAD_PATH}:
-        return "bad path" if len(report.bad_paths) == 1 else "bad paths"
+        return BAD_PATH if len(report.bad_paths) == 1 else f"{BAD_PATH}s"
     return "bad nodes and paths" if BAD_PATH in blamed else report.cause.replace("_", " ")
 
 
@@ -147,7 +144,3 @@ def _styled(verdict: Verdict) -> Text:
 def _listed(nodes: list[NodeVerdict]) -> str:
     names = [one.node_name for one in nodes]
     return ", ".join(names) if len(names) <= GROUPS_SHOWN else f"{len(names)} nodes: {', '.join(names[:GROUPS_SHOWN])}, ..."
-
-
-def _rate(gbs: float) -> str:
-    return f"{gbs:.0f}" if gbs >= 10 else f"{gbs:.2g}"

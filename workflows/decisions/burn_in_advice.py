@@ -29,6 +29,9 @@ ADVICE = {
 BAD_NODES = "bad_nodes"
 """How a burn-in ends that found which nodes or paths are bad."""
 
+BAD_NODE, BAD_PATH = "bad node", "bad path"
+"""What a node is left out for: its own fault, or the path between it and another node that is good too."""
+
 ABOUT_SLOW_ONES = (
     "what is named is slow, and the rest passed: look at its adapters, cables and switch ports, then burn it in again before a "
     "job uses it"
